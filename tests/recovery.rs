@@ -193,6 +193,23 @@ async fn communicators_that_are_made_at_the_same_time_have_contexts_of_their_own
     world.barrier().await
 }
 
+#[ripstop::test(ranks = 4)]
+async fn who_has_dropped_the_communicator_has_no_say_and_is_left_out(world: Comm) -> Result<()> {
+    for gone in [0, 2] {
+        let comm = world.dup().await?;
+        if world.rank() == gone {
+            drop(comm);
+        } else {
+            assert!(comm.agree(true).await?);
+            let left = comm.shrink().await?;
+            assert_eq!(left.size(), 3);
+            assert_eq!(left.all_reduce(vec![1_u32], Sum).await?, [3]);
+        }
+        world.barrier().await?;
+    }
+    Ok(())
+}
+
 #[test]
 fn who_has_finished_has_no_say_and_is_left_out() {
     ranks::run(4, &[], |runtime| {

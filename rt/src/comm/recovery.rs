@@ -71,10 +71,10 @@ impl Comm {
 
     /// Whether all ranks that live say `flag`: the same answer on all that get one, whichever ranks die meanwhile. Collective.
     ///
-    /// Ranks that have failed or finished have no say; what a rank said that dies meanwhile may count or not. Ranks call `agree`
-    /// and [`shrink`](Self::shrink) in the same order; those orders have nothing to do with other collectives', and it works on
-    /// a revoked communicator too. Like an operation it goes on when its future is dropped. 4 (`size()` − 1) messages, four of
-    /// them in a row; each death costs as many again at the most.
+    /// Ranks that have failed, finished or dropped the communicator have no say; what a rank said that dies meanwhile may count
+    /// or not. Ranks call `agree` and [`shrink`](Self::shrink) in the same order; those orders have nothing to do with other
+    /// collectives', and it works on a revoked communicator too. Like an operation it goes on when its future is dropped.
+    /// 4 (`size()` − 1) messages, four of them in a row; each death costs as many again at the most.
     ///
     /// # Errors
     /// `Closed`. A death is none.
@@ -89,10 +89,11 @@ impl Comm {
     /// A communicator of those that live, in the order of their ranks, the same on all of them. Collective; works on a revoked
     /// communicator.
     ///
-    /// Ranks that finished are left out too. Who dies so late that the others have agreed already is a member, and the first
-    /// collective fails: shrink again. Like an operation it goes on when its future is dropped: the others have their
-    /// communicator, with this rank in it. An [`agree`](Self::agree) or `shrink` that is called on this one meanwhile begins
-    /// behind it. Two agreements, or two more for each time that communicators are made in other tasks at the same time.
+    /// Ranks that finished or dropped this communicator are left out too. Who dies so late that the others have agreed already
+    /// is a member, and the first collective fails: shrink again. Like an operation it goes on when its future is dropped: the
+    /// others have their communicator, with this rank in it. An [`agree`](Self::agree) or `shrink` that is called on this one
+    /// meanwhile begins behind it. Two agreements, or two more for each time that communicators are made in other tasks at the
+    /// same time.
     ///
     /// # Errors
     /// `Closed`; `PeerFailed` with this rank's own number, where the network was cut and the others go on without it.

@@ -109,11 +109,7 @@ impl Held {
     /// Takes the two buffers of a program, and says where they are *after* the move.
     pub(super) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
-        Pair {
-            input,
-            output,
-            bare,
-        }: Pair<I, O>,
+        Pair { input, output }: Pair<I, O>,
     ) -> [Area; 2] {
         let table = const {
             &Table {
@@ -122,9 +118,9 @@ impl Held {
             }
         };
         let mut pair = self.hold((input, output), table);
-        self.bare = bare;
         // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
         let (input, output) = unsafe { pair.as_mut() };
+        self.bare = !has_values(output);
         areas_of(input, output)
     }
 
@@ -229,23 +225,16 @@ impl Held {
 pub(crate) struct Pair<I, O> {
     input: I,
     output: O,
-    /// There may be no values in the output yet.
-    bare: bool,
 }
 
 impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
     /// Where the output has no values yet, they are zero from here on, unless the program [fills](Program::fills_output) it
     /// and this rank sees each message come: `by_lists` peers put, and count what they have put, by themselves.
     pub(crate) fn new(input: I, mut output: O, program: &Program, by_lists: bool) -> Self {
-        let bare = program.fills_output() && !by_lists && !has_values(&mut output);
-        if !bare {
+        if by_lists || !program.fills_output() {
             blank(&mut output);
         }
-        Self {
-            input,
-            output,
-            bare,
-        }
+        Self { input, output }
     }
 
     /// Where they are now.
@@ -255,9 +244,7 @@ impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
 
     /// Gives them back; the program has filled so many bytes of the output.
     pub(crate) fn into_filled(self, bytes: usize) -> (I, O) {
-        let Self {
-            input, mut output, ..
-        } = self;
+        let Self { input, mut output } = self;
         let len = bytes.checked_div(size_of::<O::Elem>()).unwrap_or(0);
         // SAFETY: the room of a program that is over has values: those it had, zeros, or what the program wrote.
         unsafe { output.set_filled(len) };
@@ -357,13 +344,13 @@ mod tests {
         let into = Buffer::Output.span(0, 9);
         builder.push(Action::Recv { from: 1, into }, &[]).unwrap();
         let program = builder.finish();
-        let bare = |output, by_lists| Pair::new([0; 0], output, &program, by_lists).bare;
-        assert!(bare(Vec::with_capacity(9), false));
-        assert!(!bare(Vec::with_capacity(9), true) && !bare(vec![1; 9], false));
-        let mut output = vec![3_u8; 9];
-        output.clear();
-        let (_, output) = Pair::new([0; 0], output, &program, true).into_filled(9);
-        assert_eq!(output, [0; 9]);
+        for by_lists in [false, true] {
+            let mut output = vec![3_u8; 9];
+            output.clear();
+            let pair = Pair::new([0; 0], output, &program, by_lists);
+            let left = if by_lists { 0 } else { 3 };
+            assert_eq!(pair.into_filled(9).1, [left; 9]);
+        }
     }
 
     #[test]

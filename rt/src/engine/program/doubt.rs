@@ -8,6 +8,8 @@
 //! So does one that has let go of the communicator, or leaves. What goes by task lists is counted by adapters, in no order with
 //! messages: there such an answer only counts if the same is lacking when it is time to ask again.
 //!
+//! Agreements are asked for in the same way: who has let go of the communicator says so, and they go on without it.
+//!
 //! Only where drivers keep messages in order. A simulation sees for itself that nothing can happen, and has its ranks ask then.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -46,7 +48,7 @@ pub(super) struct Doubt {
 impl Core {
     /// This rank is about to sleep, or somebody else sleeps and may not know of a program that has begun: then the timer `stays`.
     pub(crate) fn begin_doubt(&mut self, stays: bool, now: impl FnOnce() -> Time) {
-        if !self.programs.any() || !self.hears_in_order() {
+        if !self.is_asking() || !self.hears_in_order() {
             return;
         }
         match &mut self.programs.doubt {
@@ -54,6 +56,12 @@ impl Core {
             Some(doubt) if doubt.since == NEVER => doubt.since = now(),
             Some(_) => {}
         }
+    }
+
+    /// Whether there may be something to ask for.
+    #[inline]
+    fn is_asking(&self) -> bool {
+        self.programs.any() || self.is_agreeing()
     }
 
     fn set_doubt(&mut self, since: Time, stays: bool) {
@@ -98,11 +106,11 @@ impl Core {
     /// Asks for programs that were not asked for before, or for all of them `again`. Whether there were any: nothing else can
     /// happen in this simulation.
     pub(crate) fn ask_in_vain(&mut self, again: bool) -> bool {
-        self.programs.any() && self.ask_all(!again)
+        self.is_asking() && self.ask_all(!again)
     }
 
     fn ask_all(&mut self, once: bool) -> bool {
-        let mut asked = false;
+        let mut asked = self.ask_agreed(once);
         for index in self.programs.indices() {
             let key = self.programs.get(index).map(|run| run.key());
             if key.is_some_and(|key| self.agrees_before(key)) {
@@ -163,9 +171,12 @@ impl Core {
         flights.into_iter().flatten().filter_map(awaited).collect()
     }
 
-    /// A peer waits for what this rank does in a collective.
+    /// A peer waits for what this rank does in a collective, or for its word in an agreement.
     pub(in crate::engine) fn handle_ask(&mut self, rank: u32, header: &Ask) {
         let key = (header.ctx, header.tag);
+        if key.0.is_multiple_of(2) {
+            return self.handle_ask_agreed(rank, header);
+        }
         let calls = &self.programs.calls;
         if calls.revoked_kind(key).is_some() {
             return self.tell_revoked(rank, header.ctx);
@@ -199,10 +210,14 @@ impl Core {
     /// before that asks again in a while: a rank that lets go of a communicator because it fails is to be known as failed. So is
     /// one that has finished, unless it cannot go before its own sends are received.
     fn never_begins(&mut self, key: (u32, u32), rank: u32) -> bool {
-        let sends = || !self.ops.which(|slot| slot.life.is_sending()).is_empty();
-        let stays = self.leaving || self.closing && sends();
+        let stays = self.leaving || self.is_kept_by_sends();
         let is_past = stays || self.programs.calls.is_long_over(key) && !self.is_offered(key, rank);
         self.has_left(key.0 & !1) || self.promised == 0 && is_past
+    }
+
+    /// Whether this rank has closed and cannot go before others receive what it sends.
+    pub(in crate::engine) fn is_kept_by_sends(&self) -> bool {
+        self.closing && !self.ops.which(|slot| slot.life.is_sending()).is_empty()
     }
 
     /// Whether a message of this peer may still be got for a collective that only its future knows of.
@@ -219,7 +234,9 @@ impl Core {
     /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends. What
     /// it left in cells for it is looked for first.
     pub(in crate::engine) fn handle_over(&mut self, rank: u32, header: &Ask) {
-        if self.programs.are_looking() {
+        if header.ctx.is_multiple_of(2) {
+            self.handle_over_agreed(rank, header);
+        } else if self.programs.are_looking() {
             self.programs.news.push(News::Over(rank, *header));
         } else {
             self.is_through(rank, header);

@@ -1,6 +1,7 @@
 //! Agreements: [`Agree`] for each communicator, and what it says as headers.
 //!
-//! A rank that has dropped a communicator still answers for it: another one may not know yet what was decided.
+//! A rank that has dropped a communicator still answers for it: another one may not know yet what was decided. Who waits for the
+//! word of one that never calls again [asks](crate::engine::program) it, and goes on without it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,7 +21,7 @@ use crate::{
     group::Group,
     proto::{
         agree::{Agree, Letter, Ranks, Say, Value},
-        wire::{self, Base, DOWN_WORDS, Kind},
+        wire::{self, Ask, Base, DOWN_WORDS, Kind},
     },
 };
 
@@ -47,6 +48,8 @@ struct Agreement {
     /// What members have said of a set so far, of which more is to come.
     parts: BTreeMap<usize, Ranks>,
     calls: Calls,
+    /// The last round in which this rank has asked whether anybody says nothing any more.
+    asked: Option<u32>,
 }
 
 impl Agreements {
@@ -182,10 +185,8 @@ impl Core {
 
     /// Whose word agreements wait for.
     pub(in crate::engine) fn awaited_agreed(&self) -> impl Iterator<Item = u32> {
-        self.agreements().flat_map(|(_, agreement)| {
-            let awaited = agreement.machine.awaited();
-            awaited.filter_map(|rank| agreement.group.world_of(rank))
-        })
+        let all = self.agreements();
+        all.flat_map(|(_, agreement)| agreement.awaited())
     }
 
     /// Agreements that futures wait for.
@@ -217,7 +218,9 @@ impl Core {
         } else if let Some(agreement) = self.agreement(ctx) {
             agreement.handle(rank, header).is_some()
         } else {
-            self.recovery.state().agreements.keep(rank, *header);
+            if !self.has_left(ctx) {
+                self.recovery.state().agreements.keep(rank, *header);
+            }
             true
         };
         self.refused += u64::from(!makes_sense);
@@ -237,6 +240,59 @@ impl Core {
         for ctx in concerned {
             self.say_agreed(ctx);
         }
+    }
+
+    /// Asks those whose word agreements wait for whether they will ever say it: if `once`, those that were not asked in this
+    /// round. Whether there were any.
+    pub(in crate::engine) fn ask_agreed(&mut self, once: bool) -> bool {
+        let Self {
+            recovery, peers, ..
+        } = self;
+        let mut asked = false;
+        for (ctx, agreement) in recovery.agreements() {
+            let round = agreement.machine.round();
+            let before = agreement.asked.replace(round);
+            if once && before == Some(round) {
+                continue;
+            }
+            let ask = Ask::new(Kind::Ask, (*ctx, round), 0);
+            for rank in agreement.awaited() {
+                peers.control(rank, &ask);
+                asked = true;
+            }
+        }
+        asked
+    }
+
+    /// A peer waits for this rank's word in an agreement.
+    pub(in crate::engine) fn handle_ask_agreed(&mut self, rank: u32, header: &Ask) {
+        let agreement = self.recovery.agreement(header.ctx);
+        let calls = agreement.is_some_and(|it| it.machine.is_under_way());
+        if !calls && (self.has_left(header.ctx) || self.is_kept_by_sends()) {
+            let key = (header.ctx, header.tag);
+            self.peers
+                .control(rank, &Ask::new(Kind::Over, key, header.sig));
+        }
+    }
+
+    /// A peer calls for no agreement of this communicator any more: it counts as down there.
+    pub(in crate::engine) fn handle_over_agreed(&mut self, rank: u32, header: &Ask) {
+        let agreement = self.recovery.agreement(header.ctx);
+        let waits = |it: &&mut Agreement| {
+            it.machine.round() == header.tag && it.awaited().any(|awaited| awaited == rank)
+        };
+        if agreement
+            .filter(waits)
+            .is_some_and(|agreement| agreement.lose(rank))
+        {
+            self.say_agreed(header.ctx);
+        }
+    }
+
+    /// Whether any agreement is under way.
+    #[inline]
+    pub(in crate::engine) fn is_agreeing(&self) -> bool {
+        self.recovery.get().is_some() && self.awaited_agreed().next().is_some()
     }
 
     /// This rank is in a communicator from now on, which it may have been before.
@@ -273,6 +329,7 @@ impl Core {
                 group,
                 parts: BTreeMap::new(),
                 calls: Calls::default(),
+                asked: None,
             };
             self.recovery
                 .state()
@@ -315,9 +372,20 @@ impl Recovery {
     fn agreement(&mut self, ctx: u32) -> Option<&mut Agreement> {
         self.get_mut()?.agreements.by_ctx.get_mut(&ctx)
     }
+
+    fn agreements(&mut self) -> impl Iterator<Item = (&u32, &mut Agreement)> {
+        let state = self.get_mut().into_iter();
+        state.flat_map(|state| &mut state.agreements.by_ctx)
+    }
 }
 
 impl Agreement {
+    /// World ranks whose word it waits for.
+    fn awaited(&self) -> impl Iterator<Item = u32> {
+        let awaited = self.machine.awaited();
+        awaited.filter_map(|rank| self.group.world_of(rank))
+    }
+
     /// `None`: that makes no sense.
     fn handle(&mut self, rank: u32, header: &wire::Agree) -> Option<()> {
         let from = self.group.local_of(rank)?;
@@ -425,6 +493,7 @@ mod tests {
                 machine: Agree::new(1, size as usize, Ranks::default()),
                 parts: BTreeMap::new(),
                 calls: Calls::default(),
+                asked: None,
             };
             let mut down = Ranks::default();
             for _ in 0..random.within(0..20) {

@@ -247,3 +247,53 @@ fn what_was_said_before_a_rank_is_in_the_communicator_is_heard() {
     let polled = world.engines[1].core.poll_agreed((6, round), Waker::noop());
     assert!(matches!(polled, Poll::Ready(Ok(Value { number: 4, .. }))));
 }
+
+#[test]
+fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
+    for leader in [0, 2] {
+        let mut world = World::new(3, net(true));
+        let group = Group::First(3);
+        world.engines.iter_mut().for_each(|it| it.join(6, &group));
+        world.engines[leader].core.leave_group(6);
+        let others = [1, 2 - leader];
+        let rounds = others.map(|rank| world.engines[rank].agree(6, true, 3, Location::caller()));
+        world.run_for(10 * TICK);
+        let is_over = |world: &mut World, nth: usize| {
+            let core = &mut world.engines[others[nth]].core;
+            let polled = core.poll_agreed((6, rounds[nth]), Waker::noop());
+            matches!(polled, Poll::Ready(Ok(Value { number: 3, .. })))
+        };
+        assert!([0, 1].iter().all(|nth| !is_over(&mut world, *nth)));
+        for rank in others {
+            world.engines[rank].core.ask_in_vain(false);
+        }
+        world.run_for(10 * TICK);
+        assert!([0, 1].iter().all(|nth| is_over(&mut world, *nth)));
+        for rank in others {
+            assert!(!world.engines[rank].core.ask_in_vain(true), "it is over");
+        }
+    }
+}
+
+/// It is through with what it called for.
+#[test]
+fn a_rank_that_drops_the_communicator_in_the_middle_is_waited_for() {
+    let mut world = World::new(2, net(true));
+    world
+        .engines
+        .iter_mut()
+        .for_each(|it| it.join(6, &Group::First(2)));
+    world.engines[1].agree(6, false, 5, Location::caller());
+    world.engines[1].core.leave_group(6);
+    world.run_for(10 * TICK);
+    assert!(world.engines[1].core.ask_in_vain(false));
+    world.run_for(10 * TICK);
+    let round = world.engines[0].agree(6, true, 3, Location::caller());
+    assert!(world.engines[0].core.ask_in_vain(false));
+    world.run_for(10 * TICK);
+    let polled = world.engines[0].core.poll_agreed((6, round), Waker::noop());
+    let Poll::Ready(Ok(value)) = polled else {
+        panic!("{polled:?}")
+    };
+    assert!(!value.flag && value.number == 5);
+}

@@ -165,6 +165,11 @@ impl Agree {
         self.decided.pop_front()
     }
 
+    /// The number of the round that is under way, or comes next.
+    pub(crate) fn round(&self) -> u32 {
+        self.number
+    }
+
     /// Whether this rank has called and not returned.
     pub(crate) fn is_under_way(&self) -> bool {
         self.round.mine.is_some()
