@@ -151,19 +151,26 @@ impl<'a> Calls<'a> {
 
     /// Begins a call, does something else, and awaits the call.
     pub(super) async fn call(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
-        if let Some(planned) = &mut self.planned {
-            return planned.run(meanwhile).await;
-        }
-        let passed = if self.name.is_ragged() {
-            self.ragged(meanwhile).await?
-        } else {
-            self.plain(meanwhile).await?
-        };
-        self.refill();
-        Ok(passed)
+        self.repeat(1, meanwhile).await
     }
 
-    async fn plain(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
+    /// So many calls one after the other, at least one, each as in [`call`](Self::call). What became of the last one.
+    pub(super) async fn repeat(&mut self, times: u64, meanwhile: Meanwhile) -> Result<Passed> {
+        if let Some(planned) = &mut self.planned {
+            return planned.repeat(times, meanwhile).await;
+        }
+        if !self.name.is_ragged() {
+            return self.plain(times, meanwhile).await;
+        }
+        for _ in 1..times {
+            self.ragged(meanwhile).await?;
+        }
+        self.ragged(meanwhile).await
+    }
+
+    /// Each of them loops by itself, as an application does: to find the collective anew for each call would take longer than a
+    /// short one takes.
+    async fn plain(&mut self, times: u64, meanwhile: Meanwhile) -> Result<Passed> {
         let Self {
             world,
             block,
@@ -171,31 +178,41 @@ impl<'a> Calls<'a> {
             ref counts,
             ..
         } = *self;
-        let (send, recv) = (
+        let (mut send, mut recv) = (
             std::mem::take(&mut self.send),
             std::mem::take(&mut self.recv),
         );
+        let room = recv.len();
         let ring = || ring.as_ref().expect("it is made for these");
         let two = &[block; 2];
+        let mut passed = Passed::default();
         macro_rules! both {
-            ($op:expr) => {{
-                let (passed, end) = beside!(meanwhile, $op);
-                (self.send, self.recv) = end?;
-                passed
-            }};
+            ($op:expr) => {
+                for _ in 0..times {
+                    let end;
+                    (passed, end) = beside!(meanwhile, $op);
+                    (send, recv) = end?;
+                    // A vector ends as long as what came: on some ranks nothing comes.
+                    recv.resize(room, 1.0);
+                }
+            };
         }
         macro_rules! one {
-            ($op:expr) => {{
-                let (passed, end) = beside!(meanwhile, $op);
-                self.recv = end?;
-                passed
-            }};
+            ($op:expr) => {
+                for _ in 0..times {
+                    let end;
+                    (passed, end) = beside!(meanwhile, $op);
+                    recv = end?;
+                }
+            };
         }
-        Ok(match self.name {
+        match self.name {
             Name::Barrier => {
-                let (passed, end) = beside!(meanwhile, world.barrier());
-                end?;
-                passed
+                for _ in 0..times {
+                    let end;
+                    (passed, end) = beside!(meanwhile, world.barrier());
+                    end?;
+                }
             }
             Name::Bcast => one!(world.bcast(0, recv)),
             Name::AllReduce => one!(world.all_reduce(recv, Max)),
@@ -224,7 +241,9 @@ impl<'a> Calls<'a> {
             | Name::ScatterRagged
             | Name::AllGatherRagged
             | Name::AllToAllRagged => unreachable!("these have calls of their own"),
-        })
+        }
+        (self.send, self.recv) = (send, recv);
+        Ok(passed)
     }
 
     /// What came is sent next time: it is as long.
@@ -258,15 +277,5 @@ impl<'a> Calls<'a> {
                 passed
             }
         })
-    }
-
-    /// A vector ends as long as what came: on some ranks nothing comes.
-    fn refill(&mut self) {
-        let room = match self.name {
-            Name::Gather | Name::GatherV => self.block * self.world.size(),
-            Name::Reduce | Name::Exscan => self.block,
-            _ => return,
-        };
-        self.recv.resize(room, 1.0);
     }
 }

@@ -221,9 +221,7 @@ impl<'a> Bench<'a> {
     async fn latency(&mut self, row: Row, iters: u64) -> Result<Row> {
         self.world.barrier().await?;
         let (start, before) = (clock::now(), allocations::count());
-        for _ in 0..iters {
-            self.calls.call(Meanwhile::Nothing).await?;
-        }
+        self.calls.repeat(iters, Meanwhile::Nothing).await?;
         let each = micros(clock::now() - start) / lossy(iters);
         let allocations = lossy(allocations::count() - before) / lossy(iters);
         let mean = self.mean(each).await?;

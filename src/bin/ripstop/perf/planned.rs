@@ -64,18 +64,23 @@ impl Planned {
         })
     }
 
-    /// Begins a run, does something else, and awaits the run.
-    pub(super) async fn run(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
+    /// So many runs: begins each, does something else, and awaits it. What became of the last one.
+    pub(super) async fn repeat(&mut self, times: u64, meanwhile: Meanwhile) -> Result<Passed> {
+        let mut passed = Passed::default();
         macro_rules! run {
-            ($plan:expr) => {{
-                let (passed, end) = beside!(meanwhile, $plan.run());
-                end.map(|_| passed)
-            }};
+            ($plan:expr) => {
+                for _ in 0..times {
+                    let end;
+                    (passed, end) = beside!(meanwhile, $plan.run());
+                    end?;
+                }
+            };
         }
         match self {
             Self::Barrier(plan) => run!(plan),
             Self::InPlace(plan) => run!(plan),
             Self::Exchange(plan) => run!(plan),
         }
+        Ok(passed)
     }
 }
