@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ripstop_rt::{
     lock::{Guard, Lock},
-    offload::{self, Program, Signature},
+    offload::{Loaded, Program, Signature},
 };
 
 use crate::{
@@ -28,17 +28,18 @@ pub(crate) struct Shelf<K> {
     entries: Lock<Vec<Arc<Entry<K>>>>,
 }
 
-/// A program that may run, now and again.
-#[derive(Clone, Debug)]
+/// A program that is about to run.
+#[derive(Debug)]
 pub(crate) struct Ready {
-    pub(crate) program: Arc<Program>,
+    pub(crate) program: Loaded,
     pub(crate) signature: Signature,
 }
 
 #[derive(Debug)]
 struct Entry<K> {
     key: K,
-    ready: Ready,
+    program: Arc<Program>,
+    signature: Signature,
     /// In steps.
     weight: usize,
 }
@@ -85,12 +86,12 @@ impl Cache {
         }
         let Made { program, signature } = make()?;
         let ready = Ready {
-            program: Arc::new(program),
+            program: program.into(),
             signature,
         };
         let key = Key::of(caller, ask);
         let numbers = key.incoming.len() + key.counts.as_ref().map_or(0, |counts| counts.len());
-        self.calls.keep(key, ready.clone(), numbers);
+        self.calls.keep(key, &ready, numbers);
         Ok(ready)
     }
 
@@ -112,21 +113,28 @@ impl<K> Shelf<K> {
         let entries = &mut *self.lock();
         let at = entries.iter().position(|entry| is_it(&entry.key))?;
         entries[..=at].rotate_right(1);
-        let Ready { program, signature } = &entries[0].ready;
+        let Entry {
+            program, signature, ..
+        } = &*entries[0];
         Some(Ready {
-            program: offload::again(program),
+            program: Loaded::new(program),
             signature: *signature,
         })
     }
 
     /// `numbers` are those in the key: one for each rank may be more than the program has steps.
-    pub(crate) fn keep(&self, key: K, ready: Ready, numbers: usize) {
+    pub(crate) fn keep(&self, key: K, ready: &Ready, numbers: usize) {
         let weight = ready.program.len() + numbers / NUMBERS_IN_A_STEP;
         if weight > STEPS_MAX {
             return;
         }
         let mut entries = self.lock();
-        let entry = Entry { key, ready, weight };
+        let entry = Entry {
+            key,
+            program: Arc::clone(ready.program.program()),
+            signature: ready.signature,
+            weight,
+        };
         entries.insert(0, Arc::new(entry));
         let mut steps = 0;
         let fit = entries.iter().take(ENTRIES_MAX).take_while(|entry| {
@@ -270,7 +278,7 @@ mod tests {
         assert!(misses(&cache, STEPS_MAX, &large) && misses(&cache, STEPS_MAX, &large));
         let steps = |cache: &Cache| -> usize {
             let entries = cache.calls.lock();
-            entries.iter().map(|entry| entry.ready.program.len()).sum()
+            entries.iter().map(|entry| entry.program.len()).sum()
         };
         assert!(steps(&cache) <= STEPS_MAX && !misses(&cache, 901, &large));
     }

@@ -106,7 +106,7 @@ impl<'a> Call<'a> {
     /// What this rank does, if the call is in order.
     pub(crate) fn program(&self) -> Option<(usize, Arc<Program>)> {
         let ready = self.ready.as_ref().ok()?;
-        Some((self.comm.rank(), Arc::clone(&ready.program)))
+        Some((self.comm.rank(), Arc::clone(ready.program.program())))
     }
 
     /// An empty vector with room for the output. The call is refused if there is no memory for it.

@@ -390,7 +390,7 @@ fn ready<T: Wire>(on: &(impl Neighborhood + ?Sized), cut: &Cut<'_>) -> Result<Re
         || {
             let made = cut.make::<T>(&place, &edges)?;
             // Its numbers are those of edges, of which each has a step.
-            kept.keep(Around::of(&place, elem, cut, edges), made.clone(), 0);
+            kept.keep(Around::of(&place, elem, cut, edges), &made, 0);
             Ok(made)
         },
         Ok,

@@ -4,14 +4,13 @@ use std::{
     fmt,
     marker::PhantomData,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use ripstop_rt::{
     Comm, Error, Result,
     buffer::{self, Wire},
-    offload::{Collective, ProgramOp, Reducer, Turn},
+    offload::{Collective, Loaded, ProgramOp, Reducer, Turn},
 };
 
 use crate::{
@@ -268,7 +267,7 @@ impl<T: Wire, K> Persistent<T, K> {
         let collective = Collective {
             name: self.name,
             signature: self.ready.signature,
-            program: Arc::clone(&self.ready.program),
+            program: Loaded::new(self.ready.program.program()),
             reducer: self.reduces.as_ref().map(|reduces| (reduces.again)()),
             by_blocks: false,
         };

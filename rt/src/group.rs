@@ -39,6 +39,16 @@ impl Group {
         }))
     }
 
+    /// Whether both are one list, or the same first ranks.
+    #[inline]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::First(size), Self::First(other)) => size == other,
+            (Self::Listed(list), Self::Listed(other)) => Arc::ptr_eq(list, other),
+            _ => false,
+        }
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {

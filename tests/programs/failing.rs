@@ -1,9 +1,6 @@
 //! Programs that cannot end well: all ranks hear why, nobody hangs, and messages go on.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
 use ripstop_rt::offload::{
@@ -38,7 +35,7 @@ fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
     let collective = Collective {
         name: "bcast",
         signature: Signature::of("bcast").with(root as u64),
-        program: Arc::new(builder.finish()),
+        program: builder.finish().into(),
         reducer: None,
         by_blocks: false,
     };
@@ -211,7 +208,9 @@ async fn alone(comm: &Comm) -> Result<(), Error> {
     let collective = Collective {
         name: "nothing",
         signature: Signature::of("nothing"),
-        program: Arc::new(Builder::new::<u8>(comm.size(), Lens::default()).finish()),
+        program: Builder::new::<u8>(comm.size(), Lens::default())
+            .finish()
+            .into(),
         reducer: None,
         by_blocks: false,
     };
@@ -273,7 +272,7 @@ fn a_wrong_buffer_on_one_rank_ends_the_collective_on_all() {
     ranks::run(3, &[], |runtime| {
         let world = runtime.world();
         runtime.block_on(async {
-            let program = Arc::new(crate::make::ring(world.rank(), world.size(), 100));
+            let program = crate::make::ring(world.rank(), world.size(), 100).into();
             let collective = Collective {
                 name: "all_gather",
                 signature: Signature::of("all_gather"),
@@ -317,7 +316,7 @@ fn scratch_without_memory_on_one_rank_ends_the_collective_on_all() {
             let collective = Collective {
                 name: "exchange",
                 signature: Signature::of("exchange"),
-                program: Arc::new(builder.finish()),
+                program: builder.finish().into(),
                 reducer: None,
                 by_blocks: false,
             };
@@ -341,7 +340,7 @@ fn a_reducer_for_other_elements_is_refused() {
         let world = runtime.world();
         let program = crate::make::doubling(0, 1, 1);
         assert!(!program.reduces(), "alone there is nothing to do");
-        let program = Arc::new(crate::make::doubling(0, 2, 1));
+        let program = crate::make::doubling(0, 2, 1).into();
         let collective = Collective {
             name: "all_reduce",
             signature: Signature::of("all_reduce"),

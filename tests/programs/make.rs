@@ -1,7 +1,5 @@
 //! Collectives written by hand.
 
-use std::sync::Arc;
-
 use ripstop::{Comm, fabric::random::Random};
 use ripstop_rt::offload::{
     Action, Buffer, Builder, Collective, Lens, Program, ProgramOp, Reducer, Side, Signature, Span,
@@ -29,7 +27,7 @@ fn collective(name: &'static str, program: Program) -> Collective {
     Collective {
         name,
         signature: Signature::of(name),
-        program: Arc::new(program),
+        program: program.into(),
         reducer: None,
         by_blocks: false,
     }

@@ -4,16 +4,15 @@ use std::{
     fmt, mem,
     panic::resume_unwind,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use super::{Call, Comm, spare};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    engine::{Core, Engine, Look, QuickRun, RunCall, RunTicket, Taken},
+    engine::{Core, Engine, Look, QuickRun, RunTicket, Taken},
     error::OpError,
-    offload::{Builder, Collective, Lens, Signature},
+    offload::{Builder, Collective, Lens, Loaded, Signature},
     ops::Pair,
     settings::Executor,
 };
@@ -148,7 +147,9 @@ impl Comm {
         let collective = Collective {
             name,
             signature: Signature::of(name),
-            program: Arc::new(Builder::new::<u8>(self.size(), Lens::default()).finish()),
+            program: Builder::new::<u8>(self.size(), Lens::default())
+                .finish()
+                .into(),
             reducer: None,
             by_blocks: false,
         };
@@ -183,18 +184,14 @@ impl Comm {
         };
         let by_lists = lists && !waits;
         let buffers = Pair::new(input, output, &collective.program, by_lists);
-        let call = RunCall {
-            ctx: self.id() + 1,
-            tag,
-            sig: collective.signature.0.0,
-            at,
-            group: self.group().clone(),
-            program: collective.program,
-            reducer: collective.reducer,
-            refused,
-            offload: by_lists,
-            by_blocks: collective.by_blocks,
-        };
+        let Loaded(mut call) = collective.program;
+        (call.ctx, call.tag, call.sig) = (self.id() + 1, tag, collective.signature.0.0);
+        call.at = at;
+        if !call.group.is(self.group()) {
+            call.group = self.group().clone();
+        }
+        (call.reducer, call.refused) = (collective.reducer, refused);
+        (call.offload, call.by_blocks) = (by_lists, collective.by_blocks);
         let mut op = ProgramOp {
             name: collective.name,
             flight: Some(Flight {
@@ -283,9 +280,9 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
                 ..
             }) = self.flight.take()
         {
-            let (filled, program) = quick.into_filled();
+            let (filled, call) = quick.into_filled();
             spare::keep(comm);
-            spare::keep_program(program);
+            spare::keep_call(call);
             return Poll::Ready(Ok(filled));
         }
         let flight = self.flight.as_mut().expect("just seen");
@@ -345,7 +342,9 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
             && let Way::Quick(quick) = mem::replace(&mut self.way, Way::Between)
         {
             let shared = self.comm.shared();
-            self.way = Way::Run(shared.with(|engine| engine.adopt(quick)));
+            let (ticket, room) = shared.with(|engine| engine.adopt(quick));
+            self.way = Way::Run(ticket);
+            spare::keep_call(room);
         }
         match &self.way {
             Way::Run(ticket) => (ticket, &self.comm),

@@ -8,7 +8,7 @@
 //! later for them, unless the last handle went on another thread, as that of a ragged collective that nobody awaits does where
 //! the agent ends it.
 //!
-//! The same for the programs of short collectives, of which a few are kept, as long as there are spare handles.
+//! The same for the calls of short collectives, each with its program: a few are kept, as long as there are spare handles.
 
 use std::{
     cell::RefCell,
@@ -17,18 +17,21 @@ use std::{
 };
 
 use super::Comm;
-use crate::{executor, offload::Program};
+use crate::{engine::RunCall, executor, offload::Program};
 
 /// As many as there may be of use: futures of short messages that are alive at the same time.
 const SPARE_MAX: usize = 256;
 
-/// Programs that are kept: the different collectives in an inner loop.
-const PROGRAMS_MAX: usize = 4;
+/// Calls that are kept: the different collectives in an inner loop, or those in flight at a time.
+const CALLS_MAX: usize = 8;
+
+#[expect(clippy::vec_box, reason = "they come from futures and go to futures")]
+type Calls = Vec<Box<RunCall>>;
 
 thread_local! {
     // Never dropped, so that looking at it needs no call: there are none when no `block_on` is left.
     static SPARE: RefCell<ManuallyDrop<Vec<Comm>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
-    static PROGRAMS: RefCell<ManuallyDrop<Vec<Arc<Program>>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    static CALLS: RefCell<ManuallyDrop<Calls>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// A clone.
@@ -54,31 +57,50 @@ pub(super) fn keep(comm: Comm) {
     }
 }
 
-/// A clone.
+/// The room of a call of this program: what an earlier one has left, or a new one.
 #[inline]
-pub(crate) fn clone_program(program: &Arc<Program>) -> Arc<Program> {
-    let spare = PROGRAMS.with(|spare| {
+pub(crate) fn call_of(program: &Arc<Program>) -> Box<RunCall> {
+    let spare = CALLS.with(|spare| {
         let spare = &mut *spare.try_borrow_mut().ok()?;
-        let at = spare.iter().position(|kept| Arc::ptr_eq(kept, program))?;
+        let is_it = |kept: &RunCall| Arc::ptr_eq(&kept.program, program);
+        let at = spare.iter().rposition(|kept| is_it(kept))?;
         Some(spare.swap_remove(at))
     });
-    spare.unwrap_or_else(|| Arc::clone(program))
+    spare.unwrap_or_else(|| room_for(program))
 }
 
-/// A program that a collective no longer needs.
-#[inline]
-pub(super) fn keep_program(program: Arc<Program>) {
-    let has_handles = with(|spare| !spare.is_empty()) == Some(true);
-    PROGRAMS.with(|spare| {
-        if let Ok(spare) = &mut spare.try_borrow_mut()
-            && has_handles
-        {
-            if spare.len() == PROGRAMS_MAX {
-                spare.swap_remove(0);
-            }
-            spare.push(program);
-        }
+/// In the room of the call that has waited longest, unless there may be more.
+#[cold]
+fn room_for(program: &Arc<Program>) -> Box<RunCall> {
+    let program = Arc::clone(program);
+    let full = CALLS.with(|spare| {
+        let spare = &mut *spare.try_borrow_mut().ok()?;
+        let at = spare.iter().position(|kept| kept.is_left())?;
+        Some(spare.swap_remove(at))
     });
+    match full {
+        Some(mut room) => {
+            room.program = program;
+            room
+        }
+        None => Box::new(RunCall::of(program)),
+    }
+}
+
+/// The room of a call that a collective no longer needs.
+#[inline]
+pub(super) fn keep_call(mut call: Box<RunCall>) {
+    let has_handles = with(|spare| !spare.is_empty()) == Some(true);
+    call.reducer = None;
+    let unkept = CALLS.with(|spare| match &mut spare.try_borrow_mut() {
+        Ok(spare) if has_handles => {
+            let oldest = (spare.len() == CALLS_MAX).then(|| spare.remove(0));
+            spare.push(call);
+            oldest
+        }
+        _ => Some(call),
+    });
+    drop(unkept);
 }
 
 /// Puts a handle in the place of those of another communicator, if there are any.
@@ -110,7 +132,8 @@ pub(super) fn clear() {
 pub(crate) fn end() {
     clear();
     drop(with(mem::take));
-    PROGRAMS.with(|spare| drop(mem::take(&mut **spare.borrow_mut())));
+    let calls = CALLS.with(|spare| mem::take(&mut **spare.borrow_mut()));
+    drop(calls);
 }
 
 /// Works on the spares; `None` when a communicator ends in the middle of this.
@@ -188,18 +211,18 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_kept_only_beside_handles_and_not_after_block_on() {
+    fn a_call_is_kept_only_beside_handles_and_not_after_block_on() {
         let program = Arc::new(Builder::new::<u8>(1, Lens::default()).finish());
-        keep_program(Arc::clone(&program));
+        keep_call(call_of(&program));
         assert_eq!(Arc::strong_count(&program), 1);
         let runtime = Runtime::builder().init().unwrap();
         let world = runtime.world();
         runtime.block_on(async {
             use_once(&world).await;
-            keep_program(Arc::clone(&program));
-            let again = clone_program(&program);
+            keep_call(call_of(&program));
+            let again = call_of(&program);
             assert_eq!(Arc::strong_count(&program), 2);
-            keep_program(again);
+            keep_call(again);
         });
         assert_eq!(Arc::strong_count(&program), 1);
     }

@@ -21,7 +21,11 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    ops::{Deref, Range},
+    sync::{Arc, LazyLock},
+};
 
 pub(crate) use self::quick::{MOVED_MAX, Quick};
 pub use self::{
@@ -29,7 +33,7 @@ pub use self::{
     signature::Signature,
     span::{Buffer, Span},
 };
-use crate::comm::spare;
+use crate::{comm::spare, engine::RunCall};
 pub use crate::{
     comm::{ProgramOp, Turn},
     executor::without_turns,
@@ -44,10 +48,38 @@ pub const LOOKAHEAD_MIN: usize = 4;
 /// burden for a receiver when each of thousands of ranks does so.
 pub const LOOKAHEAD: usize = 64;
 
-/// Another handle of a program: one that a completed collective has left, if there is any, as that takes no locked instruction.
-#[must_use]
-pub fn again(program: &Arc<Program>) -> Arc<Program> {
-    spare::clone_program(program)
+/// A program that is about to be run, with the room that this takes.
+#[derive(Debug)]
+pub struct Loaded(pub(crate) Box<RunCall>);
+
+impl Loaded {
+    /// Another handle of a program, in room that a completed collective has left, if there is any: that takes no locked
+    /// instruction, and no memory.
+    #[must_use]
+    #[inline]
+    pub fn new(program: &Arc<Program>) -> Self {
+        Self(spare::call_of(program))
+    }
+
+    /// The program.
+    #[must_use]
+    pub const fn program(&self) -> &Arc<Program> {
+        &self.0.program
+    }
+}
+
+impl From<Program> for Loaded {
+    fn from(program: Program) -> Self {
+        Self::new(&Arc::new(program))
+    }
+}
+
+impl Deref for Loaded {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.0.program
+    }
 }
 
 /// What one rank does in one collective.
@@ -105,7 +137,7 @@ pub struct Collective {
     /// What all ranks must agree on.
     pub signature: Signature,
     /// What this rank does.
-    pub program: Arc<Program>,
+    pub program: Loaded,
     /// What its reductions do.
     pub reducer: Option<Reducer>,
     /// Its receives may be asked for one by one: see [`ProgramOp::watch`].
@@ -188,7 +220,15 @@ pub(crate) struct Step {
     pub(crate) number: u32,
 }
 
+/// Does nothing, in the place of a program that has gone elsewhere.
+static NOTHING: LazyLock<Arc<Program>> =
+    LazyLock::new(|| Arc::new(Builder::new::<u8>(1, Lens::default()).finish()));
+
 impl Program {
+    pub(crate) fn nothing() -> &'static Arc<Self> {
+        &NOTHING
+    }
+
     /// How many steps.
     #[must_use]
     pub const fn len(&self) -> usize {

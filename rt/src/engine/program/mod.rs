@@ -27,6 +27,7 @@ mod still;
 
 use std::{
     collections::BTreeMap,
+    mem,
     ops::{Deref, DerefMut},
     panic::Location,
     sync::Arc,
@@ -128,6 +129,7 @@ enum Told {
 }
 
 /// A collective as it is called.
+#[derive(Debug)]
 pub(crate) struct RunCall {
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
@@ -395,6 +397,32 @@ impl Core {
 }
 
 impl RunCall {
+    /// What there is to say of a call of this program before it is made.
+    pub(crate) fn of(program: Arc<Program>) -> Self {
+        Self {
+            ctx: 0,
+            tag: 0,
+            sig: 0,
+            at: Location::caller(),
+            group: Group::First(0),
+            program,
+            reducer: None,
+            refused: None,
+            offload: false,
+            by_blocks: false,
+        }
+    }
+
+    /// Takes the call out of its room.
+    fn leave(&mut self) -> Self {
+        mem::replace(self, Self::of(Arc::clone(Program::nothing())))
+    }
+
+    /// Whether the call was taken out of its room.
+    pub(crate) fn is_left(&self) -> bool {
+        Arc::ptr_eq(&self.program, Program::nothing())
+    }
+
     fn about(&self) -> About {
         About {
             ctx: self.ctx,

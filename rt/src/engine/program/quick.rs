@@ -8,7 +8,7 @@
 //!
 //! Whether a rank's part in a collective goes this way is its own affair: the others find its messages in cells or not.
 
-use std::{mem, sync::Arc};
+use std::mem;
 
 use ripstop_fabric::driver::{CellName, Payload, Peer};
 
@@ -16,7 +16,7 @@ use super::{RunCall, RunTicket, calls::Why};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::{Core, Engine},
-    offload::{Action, Program},
+    offload::Action,
     ops::{Memory, Pair},
     proto::matching::Want,
 };
@@ -26,7 +26,8 @@ const TURN_EVERY: u32 = 32;
 
 /// A program that only its future knows of.
 pub(crate) struct QuickRun<I, O> {
-    call: RunCall,
+    /// In a box: moved around with the future, it would take a quarter of a short collective.
+    call: Box<RunCall>,
     buffers: Pair<I, O>,
     /// Steps that are over, in quick order.
     over: usize,
@@ -146,17 +147,21 @@ impl Engine {
         true
     }
 
-    /// A quick program becomes one like all others.
-    pub(crate) fn adopt<I: SendBuf, O: RecvBuf>(&mut self, run: QuickRun<I, O>) -> RunTicket<I, O> {
+    /// A quick program becomes one like all others. Returns the room that the call was in, too.
+    pub(crate) fn adopt<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        run: QuickRun<I, O>,
+    ) -> (RunTicket<I, O>, Box<RunCall>) {
         let QuickRun {
-            call,
+            call: mut room,
             buffers,
             over,
             has_begun,
             ended,
         } = run;
         debug_assert!(!ended, "what it received is taken");
-        self.run(call, buffers, has_begun.then_some(over))
+        let call = room.leave();
+        (self.run(call, buffers, has_begun.then_some(over)), room)
     }
 
     /// Whether awaiting it would not wait: each message is there, or will never come.
@@ -179,7 +184,7 @@ impl Engine {
 
 impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
     /// One that nothing was done of yet.
-    pub(crate) const fn new(call: RunCall, buffers: Pair<I, O>) -> Self {
+    pub(crate) const fn new(call: Box<RunCall>, buffers: Pair<I, O>) -> Self {
         Self {
             call,
             buffers,
@@ -194,10 +199,10 @@ impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
         self.ended
     }
 
-    /// The two buffers of one that is over, and its program.
-    pub(crate) fn into_filled(self) -> ((I, O), Arc<Program>) {
-        let program = self.call.program;
-        (self.buffers.into_filled(program.lens().output), program)
+    /// The two buffers of one that is over, and its call.
+    pub(crate) fn into_filled(self) -> ((I, O), Box<RunCall>) {
+        let Self { call, buffers, .. } = self;
+        (buffers.into_filled(call.program.lens().output), call)
     }
 }
 

@@ -159,10 +159,10 @@ fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_ov
     assert!(world.engines[1].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let (call, buffers) = call((0, 1), (1, 2));
-    let quick = QuickRun::new(call, buffers);
+    let quick = QuickRun::new(Box::new(call), buffers);
     let engine = &mut world.engines[0];
     assert!([(); 2].iter().all(|()| engine.is_quick_done(&quick)));
-    let answer = engine.adopt(quick);
+    let (answer, _) = engine.adopt(quick);
     world.run_for(10 * TICK);
     for (rank, tickets) in [&answer, &asked].into_iter().enumerate() {
         let kind = ended(&mut world, rank, tickets);

@@ -182,38 +182,34 @@ impl<'a> Calls<'a> {
             std::mem::take(&mut self.send),
             std::mem::take(&mut self.recv),
         );
-        let room = recv.len();
+        let (room, two) = (recv.len(), &[block; 2]);
         let ring = || ring.as_ref().expect("it is made for these");
-        let two = &[block; 2];
         let mut passed = Passed::default();
+        macro_rules! each {
+            ($op:expr, |$end:ident| $keep:expr) => {
+                for _ in 0..times {
+                    let $end;
+                    (passed, $end) = beside!(meanwhile, $op);
+                    $keep;
+                }
+            };
+        }
         macro_rules! both {
             ($op:expr) => {
-                for _ in 0..times {
-                    let end;
-                    (passed, end) = beside!(meanwhile, $op);
+                each!($op, |end| {
                     (send, recv) = end?;
                     // A vector ends as long as what came: on some ranks nothing comes.
                     recv.resize(room, 1.0);
-                }
+                })
             };
         }
         macro_rules! one {
             ($op:expr) => {
-                for _ in 0..times {
-                    let end;
-                    (passed, end) = beside!(meanwhile, $op);
-                    recv = end?;
-                }
+                each!($op, |end| recv = end?)
             };
         }
         match self.name {
-            Name::Barrier => {
-                for _ in 0..times {
-                    let end;
-                    (passed, end) = beside!(meanwhile, world.barrier());
-                    end?;
-                }
-            }
+            Name::Barrier => each!(world.barrier(), |end| end?),
             Name::Bcast => one!(world.bcast(0, recv)),
             Name::AllReduce => one!(world.all_reduce(recv, Max)),
             Name::Scan => one!(world.scan(recv, Max)),
