@@ -1,6 +1,6 @@
 //! Programs of calls that were made before: a call that is repeated makes nothing.
 
-use std::sync::Arc;
+use std::{ptr, sync::Arc};
 
 use ripstop_rt::{
     lock::{Guard, Lock},
@@ -12,6 +12,7 @@ use crate::{
     around::Around,
     ask::{Ask, Made, Verb},
     plan::{Order, Place},
+    tuning::AUTO,
 };
 
 /// The programs of one runtime.
@@ -57,7 +58,8 @@ struct Key {
     order: Order,
     op: &'static str,
     elem: (u64, usize),
-    tuning: Tuning,
+    /// `None`: no algorithm is named.
+    tuning: Option<Tuning>,
 }
 
 /// Who calls, with what elements, and what algorithms it named.
@@ -69,6 +71,14 @@ pub(crate) struct Caller<'a> {
     /// The signature of the type, and its alignment: packed or not, it has the same one.
     pub(crate) elem: (u64, usize),
     pub(crate) tuning: &'a Tuning,
+}
+
+impl Caller<'_> {
+    /// The algorithms that it named.
+    #[inline]
+    fn named(&self) -> Option<Tuning> {
+        (!ptr::eq(self.tuning, &raw const AUTO)).then_some(*self.tuning)
+    }
 }
 
 impl Cache {
@@ -164,7 +174,7 @@ impl Key {
             order: ask.order,
             op: ask.op,
             elem: caller.elem,
-            tuning: *caller.tuning,
+            tuning: caller.named(),
         }
     }
 
@@ -181,7 +191,7 @@ impl Key {
             )
             && are_same(&self.incoming, ask.incoming)
             && are_same(self.op.as_bytes(), ask.op.as_bytes())
-            && self.tuning == *caller.tuning
+            && self.tuning == caller.named()
     }
 }
 

@@ -45,6 +45,7 @@ impl Later {
 }
 
 impl<'a> Call<'a> {
+    #[inline(always)]
     #[track_caller]
     pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, ask: &Ask<'_>) -> Self {
         let ready = ready::<T>(comm, tuning, ask);
@@ -68,6 +69,7 @@ impl<'a> Call<'a> {
     }
 
     /// A call whose program was made elsewhere.
+    #[inline(always)]
     #[track_caller]
     pub(crate) fn of(comm: &'a Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
         Self {
@@ -135,6 +137,7 @@ impl<'a> Call<'a> {
     }
 
     /// Begins.
+    #[inline(always)]
     pub(crate) fn begin<I: SendBuf, O: RecvBuf, H: Home<I, O>>(
         self,
         reducer: Option<Reducer>,
@@ -166,6 +169,7 @@ impl<'a> Call<'a> {
 }
 
 /// The program of a call, kept or new.
+#[inline(always)]
 pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Result<Ready, String> {
     let caller = Caller {
         place: Place::new(comm.rank(), comm.size()),

@@ -17,6 +17,7 @@ use crate::{
     ragged::{self, RaggedOp},
     reduction::Reduction,
     start,
+    tuning::AUTO,
 };
 
 /// Collectives: every rank of the communicator calls the same ones, in the same order.
@@ -593,6 +594,6 @@ impl Collectives for Comm {
     }
 
     fn tuning(&self) -> &Tuning {
-        &Tuning::AUTO
+        &AUTO
     }
 }

@@ -212,6 +212,7 @@ fn narrowed<B: RecvBuf, O: Reduction<B::Elem>>(wide: &[O::Acc], mut buf: B) -> B
     buf
 }
 
+#[inline(always)]
 #[track_caller]
 fn call<'a, T: Wire>(on: &'a (impl Collectives + ?Sized), ask: &Ask<'_>) -> Call<'a> {
     Call::new::<T>(on.communicator(), on.tuning(), ask)

@@ -33,6 +33,9 @@ pub struct Tuning {
     pub(crate) reduce_scatter: Option<ReduceScatter>,
 }
 
+/// Where no algorithm is named: calls compare addresses first.
+pub(crate) static AUTO: Tuning = Tuning::AUTO;
+
 macro_rules! setters {
     ($($collective:ident: $algorithm:ident,)*) => {
         impl Tuning {

@@ -6,5 +6,5 @@ mod remote;
 
 pub(crate) use available::room as available;
 pub use region::{Region, WeakRegion};
-pub(crate) use region::{prefetch_for_read, prefetch_line};
+pub(crate) use region::{Words, prefetch_for_read, prefetch_line};
 pub use remote::RemoteRegion;

@@ -6,9 +6,10 @@
 
 use std::{
     fmt, io,
-    ops::Range,
+    ops::{Deref, Range},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
+    slice,
     sync::{
         Arc, Weak,
         atomic::{AtomicU32, AtomicU64},
@@ -36,6 +37,20 @@ pub struct Region {
 pub struct WeakRegion {
     inner: Weak<Mapping>,
 }
+
+/// Words of a region, which were checked once to be inside.
+#[derive(Clone)]
+pub(crate) struct Words {
+    start: NonNull<AtomicU64>,
+    len: usize,
+    /// Keeps them mapped.
+    region: Region,
+}
+
+// SAFETY: atomics, which stay mapped as long as the region is held.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
 
 /// `start..start + len` is mapped until this is dropped.
 struct Mapping {
@@ -254,6 +269,19 @@ impl Region {
         unsafe { AtomicU64::from_ptr(word.as_ptr().cast()) }
     }
 
+    /// So many words from `offset` on.
+    ///
+    /// # Panics
+    /// When they are not inside the region, not aligned, or the region is mapped read-only.
+    pub(crate) fn words(&self, offset: usize, len: usize) -> Words {
+        self.check_word(offset, 8);
+        Words {
+            start: self.at(offset, len * 8).cast(),
+            len,
+            region: self.clone(),
+        }
+    }
+
     /// Copies bytes out. Racing writers can tear them.
     ///
     /// # Panics
@@ -358,6 +386,22 @@ impl Region {
             "{len} bytes at {offset} of a region of {}",
             self.inner.len
         );
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: checked by `Region::words` to be inside the mapping, aligned and writable; all access to them is atomic.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} words of {:?}", self.len, self.region)
     }
 }
 

@@ -124,6 +124,7 @@ impl Comm {
 
     /// As [`run_program`](Self::run_program), in the place of an earlier call.
     #[doc(hidden)]
+    #[inline(always)]
     pub fn run_program_in<I: SendBuf, O: RecvBuf>(
         &self,
         turn: Turn,
@@ -137,6 +138,7 @@ impl Comm {
     /// A collective that this rank cannot begin, because of an argument: `InvalidArgument` with this sentence here, and
     /// `Aborted` on the other ranks.
     #[doc(hidden)]
+    #[cold]
     pub fn refuse_program<I: SendBuf, O: RecvBuf>(
         &self,
         turn: Turn,
@@ -165,6 +167,7 @@ impl Comm {
                 .all(|rank| near.binary_search(&rank).is_ok())
     }
 
+    #[inline(always)]
     fn begin_program<I: SendBuf, O: RecvBuf>(
         &self,
         Turn {

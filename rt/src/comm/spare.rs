@@ -25,7 +25,6 @@ const SPARE_MAX: usize = 256;
 /// Calls that are kept: the different collectives in an inner loop, or those in flight at a time.
 const CALLS_MAX: usize = 8;
 
-#[expect(clippy::vec_box, reason = "they come from futures and go to futures")]
 type Calls = Vec<Box<RunCall>>;
 
 thread_local! {
@@ -45,7 +44,11 @@ pub(super) fn clone(comm: &Comm) -> Comm {
 #[inline]
 pub(super) fn keep(comm: Comm) {
     let unkept = with(|spare| {
-        if spare.len() < SPARE_MAX && are_of(spare, &comm) && !are_last(spare, &comm) {
+        let is_of = match spare.first() {
+            Some(first) => spare.len() < SPARE_MAX && is_same(first, &comm),
+            None => executor::drives(comm.shared()),
+        };
+        if is_of && !are_last(spare, &comm) {
             spare.push(comm);
             None
         } else {

@@ -85,6 +85,7 @@ struct Typed<T, O> {
 impl Memory {
     /// The areas of two held buffers, and [scratch](Self::scratch) in `words`; not longer than the program says, so its spans
     /// are inside.
+    #[inline]
     pub(crate) fn new([input, output]: [Area; 2], lens: Lens, mut words: Vec<u128>) -> Self {
         assert!(
             lens.input <= input.len
@@ -109,6 +110,7 @@ impl Memory {
     }
 
     /// Scratch of so many bytes: `words` if they are enough, else new ones. `None` without memory for them.
+    #[inline]
     pub(crate) fn scratch(words: Vec<u128>, bytes: usize) -> Option<Vec<u128>> {
         let needed = bytes.div_ceil(size_of::<u128>());
         if words.len() < needed {
@@ -117,7 +119,13 @@ impl Memory {
         Some(words)
     }
 
+    /// Whether there is any scratch.
+    pub(crate) const fn has_scratch(&self) -> bool {
+        !self.words.is_empty()
+    }
+
     /// What is left of the scratch when nothing of the program is under way any more.
+    #[inline]
     pub(crate) fn take_scratch(&mut self) -> Vec<u128> {
         self.view.scratch = Area::NONE;
         let words = mem::take(&mut self.words);
@@ -129,6 +137,7 @@ impl Memory {
     }
 
     /// The bytes of a contiguous span.
+    #[inline]
     pub(crate) fn area(&self, span: &Span) -> Area {
         assert!(span.is_contiguous(), "{span:?} has several runs");
         Area {
@@ -196,6 +205,7 @@ impl Memory {
 
 impl View {
     /// Where `len` bytes from `start` on are.
+    #[inline]
     fn at(&self, buffer: Buffer, start: usize, len: usize) -> NonNull<u8> {
         let area = match buffer {
             Buffer::Input => self.input,

@@ -19,7 +19,10 @@ mod tests;
 
 use std::{
     hint,
-    sync::atomic::Ordering::{Acquire, Relaxed, Release},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
 };
 
 pub(super) use self::lent::LIST_LEN;
@@ -31,7 +34,7 @@ use super::{
 };
 use crate::{
     driver::{CELL_MAX, CellName, Payload, Taken},
-    memory::{Region, prefetch_for_read},
+    memory::{Region, Words, prefetch_for_read, prefetch_line},
 };
 
 /// Cells of two ranks in one direction: as many collectives may be under way before one takes the longer way, and so far does a
@@ -106,18 +109,20 @@ impl<L: Lines> Outbox<L> {
     /// `ring`.
     #[inline]
     pub(super) fn put(&mut self, name: CellName, sig: u64, bytes: &[u8], ring: u32) {
-        let mut words = [0; LINE_MAX / 8];
+        let mut words = [0; BEHIND];
         let (body, last) = bytes.as_chunks::<8>();
-        for (into, word) in words.iter_mut().zip(body) {
+        for (into, word) in words[BODY_AT..].iter_mut().zip(body) {
             *into = u64::from_le_bytes(*word);
         }
         if !last.is_empty() {
             let mut word = [0; 8];
             word[..last.len()].copy_from_slice(last);
-            words[body.len()] = u64::from_le_bytes(word);
+            words[BODY_AT + body.len()] = u64::from_le_bytes(word);
         }
-        let used = &words[..bytes.len().div_ceil(8)];
-        self.leave(name, sig, low(bytes.len() as u64), used, ring);
+        let used = BODY_AT + bytes.len().div_ceil(8);
+        words[LEN_AT] = pack(ring << LEN_BITS | low(bytes.len() as u64), name.ctx);
+        words[SIG_AT] = sig;
+        self.leave(name, &words[..used]);
     }
 
     /// Leaves a longer one in the same way: `bytes` of them, which lie in chunks as the last message of the pool.
@@ -134,12 +139,14 @@ impl<L: Lines> Outbox<L> {
         }
         let number = self.count.wrapping_add(1);
         let chunks = self.lent.lend(cell_of(name), number, pool);
-        let mut words = [0; LINE_MAX / 8];
-        words[0] = bytes as u64;
+        let mut words = [0; BEHIND];
+        words[BODY_AT] = bytes as u64;
         for (nth, chunk) in chunks.iter().enumerate() {
-            words[1 + nth / 2] |= u64::from(*chunk) << (nth % 2 * 32);
+            words[BODY_AT + 1 + nth / 2] |= u64::from(*chunk) << (nth % 2 * 32);
         }
-        self.leave(name, sig, IN_CHUNKS, &words, ring);
+        words[LEN_AT] = pack(ring << LEN_BITS | IN_CHUNKS, name.ctx);
+        words[SIG_AT] = sig;
+        self.leave(name, &words);
     }
 
     /// Gives back the chunks of messages that were taken.
@@ -165,17 +172,11 @@ impl<L: Lines> Outbox<L> {
     }
 
     #[inline]
-    fn leave(&mut self, name: CellName, sig: u64, len: u32, body: &[u64], ring: u32) {
+    fn leave(&mut self, name: CellName, words: &[u64]) {
         let cell = cell_of(name);
         self.written ^= 1 << cell;
         self.count = self.count.wrapping_add(1);
-        let mut words = [0; BODY_AT + LINE_MAX / 8];
-        words[LEN_AT] = pack(ring << LEN_BITS | len, name.ctx);
-        words[SIG_AT] = sig;
-        words[BODY_AT..BODY_AT + body.len()].copy_from_slice(body);
-        let used = BODY_AT + body.len();
-        self.lines
-            .write(cell, &words[..used], pack(self.count, name.tag));
+        self.lines.write(cell, words, pack(self.count, name.tag));
         let next = (cell + 1) % CELLS;
         if self.full() >> next & 1 == 0 {
             self.lines.prefetch_for_write(next);
@@ -376,9 +377,8 @@ impl<L: Lines> Inbox<L> {
 /// Cells in memory that two processes map.
 #[derive(Debug)]
 pub(super) struct Mapped {
-    region: Region,
-    start: usize,
-    taken_at: usize,
+    lines: Words,
+    taken: Words,
     /// The sender's segment, once it is mapped, as long as something may lie there.
     chunks: Option<Segment>,
 }
@@ -387,9 +387,8 @@ impl Mapped {
     /// The cells at `start`, and the word of bits at `taken_at`.
     pub(super) fn new(region: &Region, start: usize, taken_at: usize) -> Self {
         Self {
-            region: region.clone(),
-            start,
-            taken_at,
+            lines: region.words(start, CELLS_LEN / 8),
+            taken: region.words(taken_at, 1),
             chunks: None,
         }
     }
@@ -403,51 +402,54 @@ impl Mapped {
     }
 
     #[inline]
-    fn at(&self, cell: usize) -> usize {
-        self.start + cell * LINE_LEN
+    fn line(&self, cell: usize) -> &Line {
+        let (lines, _) = self.lines.as_chunks();
+        &lines[cell]
     }
 }
+
+/// A cell: the stamp, and the words behind it.
+type Line = [AtomicU64; LINE_LEN / 8];
 
 impl Lines for Mapped {
     #[inline]
     fn write(&self, cell: usize, words: &[u64], stamp: u64) {
-        let at = self.at(cell);
-        self.region.prefetch(at, LINE_LEN);
-        for (word, behind) in words.iter().zip((at..).step_by(8).skip(1)) {
-            self.region.atomic_u64(behind).store(*word, Relaxed);
+        let [first, behind @ ..] = self.line(cell);
+        prefetch_line(first.as_ptr().cast());
+        for (word, behind) in words.iter().zip(behind) {
+            behind.store(*word, Relaxed);
         }
-        self.region.atomic_u64(at).store(stamp, Release);
+        first.store(stamp, Release);
     }
 
     #[inline]
     fn prefetch_for_write(&self, cell: usize) {
-        self.region.prefetch(self.at(cell), LINE_LEN);
+        prefetch_line(self.line(cell).as_ptr().cast());
     }
 
     #[inline]
     fn prefetch_for_read(&self, cell: usize) {
-        prefetch_for_read(self.region.at(self.at(cell), LINE_LEN).as_ptr());
+        prefetch_for_read(self.line(cell).as_ptr().cast());
     }
 
     #[inline]
     fn stamp(&self, cell: usize) -> u64 {
-        self.region.atomic_u64(self.at(cell)).load(Acquire)
+        self.line(cell)[0].load(Acquire)
     }
 
     #[inline]
     fn word(&self, cell: usize, at: usize) -> u64 {
-        let at = self.at(cell) + 8 + at * 8;
-        self.region.atomic_u64(at).load(Relaxed)
+        self.line(cell)[1 + at].load(Relaxed)
     }
 
     #[inline]
     fn taken(&self) -> u64 {
-        self.region.atomic_u64(self.taken_at).load(Acquire)
+        self.taken[0].load(Acquire)
     }
 
     #[inline]
     fn set_taken(&self, taken: u64) {
-        self.region.atomic_u64(self.taken_at).store(taken, Release);
+        self.taken[0].store(taken, Release);
     }
 
     fn chunk(&self, chunk: u32, len: usize) -> Option<Payload<'_>> {
@@ -489,6 +491,8 @@ const QUARTER_BITS: u32 = 32 - LEN_BITS - 2;
 const LEN_AT: usize = 0;
 const SIG_AT: usize = 1;
 const BODY_AT: usize = 2;
+/// Words behind the stamp.
+const BEHIND: usize = BODY_AT + LINE_MAX / 8;
 /// What fits into a line, behind what says whose it is.
 pub(super) const LINE_MAX: usize = 40;
 /// The length of a message that does not. Its first word is its length, and then come its chunks, two to a word.

@@ -139,8 +139,8 @@ fn a_length_that_no_message_has_and_a_chunk_that_is_not_there_are_refused() {
     let (mut out, mut inbox) = pair();
     for (nth, len) in (0..).zip([41, IN_CHUNKS - 1, IN_CHUNKS, u32::MAX]) {
         assert!(put(&mut out, name(nth), 0, &[1], 0));
-        let at = cell_of(name(nth)) * LINE_LEN + 8;
-        out.lines.region.atomic_u64(at).store(pack(len, 1), Relaxed);
+        let line = out.lines.line(cell_of(name(nth)));
+        line[1 + LEN_AT].store(pack(len, 1), Relaxed);
         inbox.leave_ring();
         let taken = inbox.take(name(nth), &mut |_| true).unwrap();
         assert!(!taken.filled, "{len}");

@@ -437,6 +437,7 @@ impl RunCall {
     }
 
     /// What the caller got wrong; `areas` are those of the two buffers.
+    #[inline]
     fn wrong(&self, areas: [Area; 2]) -> Option<ErrorKind> {
         let bytes = areas.map(|area| area.len);
         let Lens { input, output, .. } = self.program.lens();

@@ -49,88 +49,108 @@ pub(crate) enum Look {
 impl Engine {
     /// Does what waits for no message, and says whether all of that is over.
     pub(crate) fn send_quick<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
-        let QuickRun {
-            call,
-            buffers,
-            over,
-            has_begun,
-            ..
-        } = run;
+        let call = &run.call;
         let Some(quick) = call.program.quick() else {
             return Look::Unusual;
         };
-        if !self.core.may_be_quick(call, buffers) {
+        if !self.core.may_be_quick(call, &mut run.buffers) {
             return Look::Unusual;
         }
-        let Some(memory) = self.core.quick_memory(call, buffers) else {
+        let Some(memory) = self.core.quick_memory(call, &mut run.buffers) else {
             return Look::Unusual;
         };
-        *has_begun = true;
+        run.has_begun = true;
+        let steps = &quick.order[run.over..quick.sends];
+        let sent = self.send_in_order(call, steps, &memory);
+        run.over += sent;
+        // Whoever receives nothing is through, and so is the last to come: with its first look at what has come on its way here
+        // while what it sent is on its way there.
+        let found = (sent == steps.len()).then(|| self.look_with(run, &memory));
+        self.core.keep_quick_memory(memory);
+        match found {
+            None => Look::Waits,
+            // What does not come by a cell would be offered, and its sender waits until somebody gets it.
+            Some(Look::Waits) if self.is_offered_some(&run.call) => Look::Unusual,
+            Some(Look::Unusual) => Look::Unusual,
+            Some(Look::Over | Look::Waits) => Look::Over,
+        }
+    }
+
+    /// How many of these steps are over, up to the first whose cell is taken.
+    #[inline]
+    fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &Memory) -> usize {
         let name = call.cell();
         let mut last = None;
-        for &at in &quick.order[*over..quick.sends] {
+        for (over, &at) in steps.iter().enumerate() {
             match &call.program.step(at as usize).action {
                 Action::Send { to, from } => {
                     let (to, bytes) = (Peer(call.world_of(*to)), memory.bytes(from));
                     let again = last.replace(from) == Some(from);
                     if !self.driver.put_cell(to, name, call.sig, bytes, again) {
-                        break;
+                        return over;
                     }
                 }
                 local => {
-                    call.work(&memory, local);
+                    call.work(memory, local);
                     last = None;
                 }
             }
-            *over += 1;
         }
-        self.core.keep_quick_memory(memory);
-        if *over < quick.sends {
-            return Look::Waits;
-        }
-        // Whoever receives nothing is through, and so is the last to come: with its first look at what has come on its way here
-        // while what it sent is on its way there.
-        let recv_max = run.call.program.recv_max();
-        match self.look(run) {
-            // What does not come by a cell would be offered, and its sender waits until somebody gets it.
-            Look::Waits if recv_max > self.core.paths.eager_max_of_all() => Look::Unusual,
-            Look::Unusual => Look::Unusual,
-            Look::Over | Look::Waits => Look::Over,
-        }
+        steps.len()
+    }
+
+    /// Whether it receives what may be too long to come by a cell.
+    fn is_offered_some(&self, call: &RunCall) -> bool {
+        call.program.recv_max() > self.core.paths.eager_max_of_all()
     }
 
     /// Looks whether all its messages are there; if they are, does the rest.
     pub(crate) fn look<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
-        let call = &run.call;
+        match self.find(&run.call) {
+            Look::Over => {}
+            found => return found,
+        }
+        let Some(memory) = self.core.quick_memory(&run.call, &mut run.buffers) else {
+            return Look::Unusual;
+        };
+        let found = self.receive_quick(run, &memory);
+        self.core.keep_quick_memory(memory);
+        found
+    }
+
+    #[inline]
+    fn look_with<I, O>(&mut self, run: &mut QuickRun<I, O>, memory: &Memory) -> Look {
+        match self.find(&run.call) {
+            Look::Over => self.receive_quick(run, memory),
+            found => found,
+        }
+    }
+
+    /// Whether all its messages are there.
+    #[inline]
+    fn find(&self, call: &RunCall) -> Look {
         let (name, sig) = (call.cell(), call.sig);
         for from in call.awaited() {
             match self.driver.peek_cell(Peer(from), name) {
-                Some(sig) if sig == call.sig => {}
+                Some(its) if its == sig => {}
                 None if self.core.is_calm(call) => return Look::Waits,
                 _ => return Look::Unusual,
             }
         }
-        let is_revoked = self.core.is_revoked(call);
-        if is_revoked || !self.receive_quick(run) {
-            return Look::Unusual;
+        if self.core.is_revoked(call) {
+            Look::Unusual
+        } else {
+            Look::Over
         }
-        self.core
-            .programs
-            .calls
-            .note_over((name.ctx, name.tag), sig);
-        run.ended = true;
-        Look::Over
     }
 
-    /// Whether every message was as it should be, and there was memory to go on.
-    fn receive_quick<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> bool {
+    /// Takes the messages and does the rest, if every message is as it should be.
+    #[inline]
+    fn receive_quick<I, O>(&mut self, run: &mut QuickRun<I, O>, memory: &Memory) -> Look {
         let (call, name) = (&run.call, run.call.cell());
-        let Some(memory) = self.core.quick_memory(call, &mut run.buffers) else {
-            return false;
-        };
         for action in call.rest() {
             let Action::Recv { from, into } = action else {
-                call.work(&memory, action);
+                call.work(memory, action);
                 continue;
             };
             let from = call.world_of(*from);
@@ -140,11 +160,13 @@ impl Engine {
                 taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, from, name));
             if !fits {
                 self.core.fail_call(call, from);
-                return false;
+                return Look::Unusual;
             }
         }
-        self.core.keep_quick_memory(memory);
-        true
+        let (key, sig) = ((name.ctx, name.tag), call.sig);
+        self.core.programs.calls.note_over(key, sig);
+        run.ended = true;
+        Look::Over
     }
 
     /// A quick program becomes one like all others. Returns the room that the call was in, too.
@@ -247,13 +269,19 @@ impl Core {
         call: &RunCall,
         buffers: &mut Pair<I, O>,
     ) -> Option<Memory> {
-        let (left, lens) = (mem::take(&mut self.programs.scratch), call.program.lens());
+        let lens = call.program.lens();
+        let left = match lens.scratch {
+            0 => Vec::new(),
+            _ => mem::take(&mut self.programs.scratch),
+        };
         let scratch = Memory::scratch(left, lens.scratch)?;
         Some(Memory::new(buffers.areas(), lens, scratch))
     }
 
     fn keep_quick_memory(&mut self, mut memory: Memory) {
-        self.programs.scratch = memory.take_scratch();
+        if memory.has_scratch() {
+            self.programs.scratch = memory.take_scratch();
+        }
     }
 
     /// Whether a turn should be made, as quick programs alone make none.
@@ -283,6 +311,7 @@ impl RunCall {
         }
     }
 
+    #[inline]
     fn world_of(&self, rank: usize) -> u32 {
         self.group.world_of(rank).expect("a rank of the group")
     }
