@@ -157,7 +157,11 @@ impl Memory {
     /// Copies the pieces of a message to a contiguous span, or says no when they are not of one length.
     pub(crate) fn fill(&self, span: &Span, pieces: &[Payload<'_>]) -> bool {
         let Area { start, len } = self.area(span);
-        if pieces.iter().map(|piece| piece.len()).sum::<usize>() != len {
+        let whole = match pieces {
+            [piece] => piece.len(),
+            _ => pieces.iter().map(|piece| piece.len()).sum(),
+        };
+        if whole != len {
             return false;
         }
         // SAFETY: inside a buffer or the scratch, and nothing else that is under way touches it; any bytes will do there.
@@ -229,13 +233,18 @@ impl View {
         }
     }
 
+    #[inline]
     fn reduce(&self, reducer: &Reducer, from: &Span, into: &Span, side: Side) {
-        for (at, to, len) in from.pieces(*into) {
+        let reduce = |(at, to, len)| {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
             // SAFETY: inside initialised memory; the program's spans are of whole elements and do not overlap, its buffers are
             // aligned for the element (`RunCall::wrong` looks, and scratch always is), and no other step is in the way.
             unsafe { reducer.op.combine(at, to, len, side) };
+        };
+        if from.is_contiguous() && into.is_contiguous() && from.len > 0 {
+            return reduce((from.start, into.start, from.len));
         }
+        from.pieces(*into).for_each(reduce);
     }
 }
 
