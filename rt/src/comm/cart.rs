@@ -82,16 +82,26 @@ fn grid_signature(dims: &[usize], periodic: &[bool]) -> Signature {
 }
 
 impl Cart {
-    /// Splits `size` ranks over `n` dimensions as evenly as possible, the larger ones first.
+    /// Splits `size` ranks over `n` dimensions as evenly as possible, the larger ones first: no split has a smaller largest one,
+    /// of those that have the same none a smaller second, and so on.
     #[must_use]
     pub fn dims_for(size: usize, n: usize) -> Vec<usize> {
-        let mut dims = vec![1; n];
-        for factor in prime_factors(size).into_iter().rev() {
-            if let Some(least) = dims.iter_mut().min() {
-                *least *= factor;
-            }
+        let divisors = divisors(size);
+        let place = |of: usize| divisors.partition_point(|&divisor| divisor < of);
+        let mut largest = vec![divisors.clone()];
+        // As many as a number of that size can have prime factors are enough: the others are 1.
+        let more = n.min(size.max(2).ilog2() as usize).saturating_sub(1);
+        for _ in 0..more {
+            let fewer = largest.last().expect("that of one dimension");
+            let of = |&size: &usize| least_largest(&divisors, size, |rest| fewer[place(rest)]);
+            largest.push(divisors.iter().map(of).collect());
         }
-        dims.sort_unstable_by(|a, b| b.cmp(a));
+        let mut rest = size;
+        let mut dims = vec![1; n];
+        for (dim, largest) in dims.iter_mut().zip(largest.iter().rev()) {
+            *dim = largest[place(rest)];
+            rest /= *dim;
+        }
         dims
     }
 
@@ -175,21 +185,19 @@ fn coords_of(mut rank: usize, dims: &[usize]) -> Vec<usize> {
     coords
 }
 
-/// Ascending.
-fn prime_factors(mut n: usize) -> Vec<usize> {
-    let mut factors = Vec::new();
-    let mut p = 2;
-    while p * p <= n {
-        while n.is_multiple_of(p) {
-            factors.push(p);
-            n /= p;
-        }
-        p += 1;
-    }
-    if n > 1 {
-        factors.push(n);
-    }
-    factors
+/// The largest dimension of the split of `size` in which it is least, from that of what one dimension leaves to the others.
+fn least_largest(divisors: &[usize], size: usize, of_rest: impl Fn(usize) -> usize) -> usize {
+    let firsts = divisors.iter().filter(|&&first| size.is_multiple_of(first));
+    let largest = firsts.map(|&first| first.max(of_rest(size / first)));
+    largest.min().unwrap_or(size)
+}
+
+/// Ascending; 0 counts as 1.
+fn divisors(n: usize) -> Vec<usize> {
+    let n = n.max(1);
+    let low: Vec<_> = (1..=n.isqrt()).filter(|&d| n.is_multiple_of(d)).collect();
+    let high = low.iter().rev().map(|&d| n / d).filter(|&d| d > n.isqrt());
+    low.iter().copied().chain(high).collect()
 }
 
 #[cfg(test)]
@@ -207,6 +215,43 @@ mod tests {
                 assert_eq!(Cart::dims_for(size, n).iter().product::<usize>(), size);
             }
         }
+    }
+
+    #[test]
+    fn no_split_is_more_even() {
+        assert_eq!(Cart::dims_for(72, 2), [9, 8]);
+        assert_eq!(Cart::dims_for(288, 2), [18, 16]);
+        for size in 1..=500 {
+            assert_eq!(Cart::dims_for(size, 1), [size]);
+            for n in 2..=4 {
+                let best = splits(size, n, size).min();
+                assert_eq!(Some(Cart::dims_for(size, n)), best, "{size} over {n}");
+            }
+        }
+    }
+
+    /// All that descend from at most `most`.
+    fn splits(size: usize, n: usize, most: usize) -> Box<dyn Iterator<Item = Vec<usize>>> {
+        if n == 0 {
+            return Box::new((size == 1).then(Vec::new).into_iter());
+        }
+        let firsts = (1..=most).filter(move |&first| size.is_multiple_of(first));
+        Box::new(firsts.flat_map(move |first| {
+            let rests = splits(size / first, n - 1, first);
+            rests.map(move |rest| [vec![first], rest].concat())
+        }))
+    }
+
+    #[test]
+    fn many_ranks_are_split_over_many_dimensions_at_once() {
+        assert_eq!(Cart::dims_for(1 << 20, 20), [2; 20]);
+        assert_eq!(Cart::dims_for(1 << 20, 3), [128, 128, 64]);
+        // 240 divisors, as many as any number up to 2^20 has.
+        assert_eq!(Cart::dims_for(720_720, 3), [91, 90, 88]);
+        assert_eq!(Cart::dims_for(720_720, 10_000).len(), 10_000);
+        assert_eq!(Cart::dims_for(1_048_573, 2), [1_048_573, 1]);
+        assert_eq!(Cart::dims_for(0, 2), [1, 1]);
+        assert_eq!(Cart::dims_for(6, 0), [0; 0]);
     }
 
     #[test]
