@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Args, Trouble, scenario::Scenario};
+use super::{Args, Trouble, p3dfft, scenario::Scenario};
 
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,10 @@ impl Args {
         if self.ranks.0.iter().any(|&ranks| ranks < least) {
             let name = self.scenario.name();
             return Err(format!("--ranks: {name} needs {least} ranks at least").into());
+        }
+        if self.scenario == Scenario::P3dfft {
+            let mut ranks = self.ranks.0.iter();
+            ranks.try_for_each(|&ranks| p3dfft::check(self.load(), ranks))?;
         }
         Ok(Cases {
             ranks: self.ranks.0.clone(),

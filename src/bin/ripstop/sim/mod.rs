@@ -118,7 +118,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
     vars: u64,
 
-    /// Chunks that each variable is transformed in (p3dfft)
+    /// Chunks that each variable is transformed in, up to the planes of a rank; `blocking` takes one (p3dfft)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     chunks: u64,
 

@@ -229,6 +229,27 @@ fn application(scenario: Scenario, way: &'static str, fabric: &str, load: Load) 
 }
 
 #[test]
+fn chunks_are_cut_as_the_example_cuts_them() {
+    let busiest = |way, chunks| {
+        let load = Load {
+            edge: Some(64),
+            pieces: [1, chunks],
+            ..Load::default()
+        };
+        figure(&application(Scenario::P3dfft, way, "qdr", load), "busy_us")
+    };
+    // Eight planes of a rank are cut into eight chunks at most, or into three of two and three planes.
+    let whole = busiest("host-0", 1);
+    for (way, chunks) in [("host-0", 3), ("host-0", 64), ("blocking", 64)] {
+        let cut = busiest(way, chunks);
+        assert!(
+            (cut / whole - 1.0).abs() < 1e-3,
+            "{way}, {chunks}: {cut} µs of {whole}"
+        );
+    }
+}
+
+#[test]
 fn puts_that_start_before_the_inner_cells_are_computed_are_hidden_and_messages_are_not() {
     let load = Load {
         edge: Some(32),

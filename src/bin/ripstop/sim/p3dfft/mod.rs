@@ -11,7 +11,7 @@ use ripstop::{
 
 use self::slot::{Direction, Slot};
 use super::{
-    load::Spent,
+    load::{Load, Spent},
     scenario::{Figures, Work, all_found},
 };
 
@@ -55,10 +55,25 @@ pub(super) async fn transforms(world: Comm, work: Work) -> Result<Figures> {
     Ok(figures)
 }
 
+/// # Errors
+/// Some of so many ranks would have nothing.
+pub(super) fn check(load: Load, ranks: u32) -> std::result::Result<(), String> {
+    let edge = load.edge.unwrap_or(EDGE);
+    let [m1, m2] = grid_of(ranks as usize);
+    if edge / 2 + 1 >= m1 && edge >= m2 {
+        return Ok(());
+    }
+    Err(format!(
+        "--edge {edge}: --ranks {ranks} is a grid of {m1}x{m2}, in which some have none of the {} coefficients in x, or of \
+         the {edge} points in y and z; take a longer edge, or fewer ranks",
+        edge / 2 + 1
+    ))
+}
+
 /// A rank's part.
 struct Transform {
-    /// What X, Y and Z of a piece take; Z of all pieces of a variable.
-    times: [Duration; 3],
+    /// What X and Y of each chunk take, and Z of all chunks of a variable.
+    times: Vec<[Duration; 3]>,
     /// By [`Axis`].
     axes: [Transpose; 2],
     vars: usize,
@@ -88,11 +103,11 @@ impl Transform {
     async fn new(world: &Comm, work: Work) -> Result<Self> {
         let layout = Layout::new(world, work);
         let (how, looks) = work.way.split_once('-').unwrap_or((work.way, "0"));
-        let [vars, chunks] = work.load.pieces;
+        let (vars, chunks) = (work.load.pieces[0], layout.chunks);
         let lag = usize::from(work.way != "blocking");
-        let sets = (1 + lag).min(vars) * chunks;
+        let sets = (1 + lag).min(vars);
         let [i, j] = layout.at;
-        let transpose = async |color: usize, key: usize, counts: [Vec<usize>; 2]| -> Result<_> {
+        let transpose = async |color: usize, key: usize, axis: Axis| -> Result<_> {
             let (color, key) = (u32::try_from(color), i32::try_from(key));
             let small = "as many ranks as can be numbered";
             let comm = world.split(Some(color.expect(small)), key.expect(small));
@@ -101,15 +116,16 @@ impl Transform {
                 _ => Tuning::AUTO,
             };
             let comm = comm.await?.expect("a color was given").tuned(tuning);
-            let slots = (0..sets).map(|_| Slot::new(&comm, &counts));
+            let chunks = (0..sets).flat_map(|_| 0..chunks);
+            let slots = chunks.map(|chunk| Slot::new(&comm, &layout.counts(axis, chunk)));
             let slots = slots.collect::<Result<_>>()?;
             Ok(Transpose { comm, slots })
         };
         Ok(Self {
             times: layout.times(work),
             axes: [
-                transpose(j, i, layout.row_counts()).await?,
-                transpose(i, j, layout.column_counts()).await?,
+                transpose(j, i, Axis::Row).await?,
+                transpose(i, j, Axis::Column).await?,
             ],
             vars,
             chunks,
@@ -176,7 +192,7 @@ impl Transform {
             Direction::Back => (2 - stage, stage > 0 || chunk == 0),
         };
         for _ in (0..=self.looks).filter(|_| is_due) {
-            let time = self.times[dim] / (self.looks + 1);
+            let time = self.times[chunk][dim] / (self.looks + 1);
             self.spent.computing(world, time).await;
         }
         if stage < 2 {
@@ -217,11 +233,16 @@ struct Layout {
 
 impl Layout {
     fn new(world: &Comm, work: Work) -> Self {
-        let dims = Cart::dims_for(world.size(), 2);
-        let ranks = [dims[1], dims[0]];
+        let ranks = grid_of(world.size());
+        let edge = work.load.edge.unwrap_or(EDGE);
+        // As the example: whoever waits at once has nothing to compute meanwhile, and no chunk of any rank is empty.
+        let chunks = match work.way {
+            "blocking" => 1,
+            _ => work.load.pieces[1].clamp(1, edge / ranks[1]),
+        };
         Self {
-            edge: work.load.edge.unwrap_or(EDGE),
-            chunks: work.load.pieces[1],
+            edge,
+            chunks,
             ranks,
             at: [world.rank() % ranks[0], world.rank() / ranks[0]],
         }
@@ -232,39 +253,29 @@ impl Layout {
     }
 
     /// Parts of y in a row and in a column.
-    fn y(&self, axis: usize, at: usize) -> usize {
-        part(self.edge, self.ranks[axis], at).len()
+    fn y(&self, axis: Axis, at: usize) -> usize {
+        part(self.edge, self.ranks[axis as usize], at).len()
     }
 
-    /// The longest of the chunks of z: all chunks have buffers for that.
-    fn z(&self, j: usize) -> usize {
-        part(self.edge, self.ranks[1], j)
-            .len()
-            .div_ceil(self.chunks)
+    /// Planes of a chunk.
+    fn z(&self, j: usize, chunk: usize) -> usize {
+        let planes = part(self.edge, self.ranks[1], j).len();
+        part(planes, self.chunks, chunk).len()
     }
 
-    /// Numbers to each rank of the row, and from each.
-    fn row_counts(&self) -> [Vec<usize>; 2] {
+    /// Numbers of a chunk to each rank of the row or the column, and from each.
+    fn counts(&self, axis: Axis, chunk: usize) -> [Vec<usize>; 2] {
         let [i, j] = self.at;
-        let near = |to| self.z(j) * self.x(to) * self.y(0, i);
-        let far = |from| self.z(j) * self.x(i) * self.y(0, from);
-        self.counts(0, near, far)
-    }
-
-    fn column_counts(&self) -> [Vec<usize>; 2] {
-        let [i, j] = self.at;
-        let near = |to| self.z(j) * self.x(i) * self.y(1, to);
-        let far = |from| self.z(from) * self.x(i) * self.y(1, j);
-        self.counts(1, near, far)
-    }
-
-    fn counts(
-        &self,
-        axis: usize,
-        near: impl Fn(usize) -> usize,
-        far: impl Fn(usize) -> usize,
-    ) -> [Vec<usize>; 2] {
-        let ranks = 0..self.ranks[axis];
+        let here = self.z(j, chunk);
+        let near = |to| match axis {
+            Axis::Row => here * self.x(to) * self.y(axis, i),
+            Axis::Column => here * self.x(i) * self.y(axis, to),
+        };
+        let far = |from| match axis {
+            Axis::Row => here * self.x(i) * self.y(axis, from),
+            Axis::Column => self.z(from, chunk) * self.x(i) * self.y(axis, j),
+        };
+        let ranks = 0..self.ranks[axis as usize];
         let complex = |count: usize| 2 * count;
         [
             ranks.clone().map(near).map(complex).collect(),
@@ -272,18 +283,32 @@ impl Layout {
         ]
     }
 
-    fn times(&self, work: Work) -> [Duration; 3] {
+    /// By chunk.
+    fn times(&self, work: Work) -> Vec<[Duration; 3]> {
+        let chunks = 0..self.chunks;
+        let points = chunks.map(|chunk| self.points(chunk));
         let costs = work.load.costs.unwrap_or(COSTS);
-        let [i, j] = self.at;
-        let (planes, lines) = (self.z(j), self.edge);
-        let complex = 2.0 * self.x(i) as f64; // a complex number for two of the field
-        let points = [
-            (planes * lines * self.y(0, i)) as f64,
-            (planes * lines) as f64 * complex,
-            (lines * self.y(1, j)) as f64 * complex,
-        ];
-        [0, 1, 2].map(|dim| work.load.time(points[dim] * costs[dim]))
+        let times = points.map(|points| [0, 1, 2].map(|dim| points[dim] * costs[dim]));
+        times.map(|ns| ns.map(|ns| work.load.time(ns))).collect()
     }
+
+    /// Of the field that X and Y of a chunk, and Z of all, transform.
+    fn points(&self, chunk: usize) -> [f64; 3] {
+        let [i, j] = self.at;
+        let (planes, lines) = (self.z(j, chunk), self.edge);
+        let complex = 2.0 * self.x(i) as f64; // a complex number for two of the field
+        [
+            (planes * lines * self.y(Axis::Row, i)) as f64,
+            (planes * lines) as f64 * complex,
+            (lines * self.y(Axis::Column, j)) as f64 * complex,
+        ]
+    }
+}
+
+/// Ranks in a row, and in a column.
+fn grid_of(ranks: usize) -> [usize; 2] {
+    let dims = Cart::dims_for(ranks, 2);
+    [dims[1], dims[0]]
 }
 
 /// The part of `at` when `count` are dealt out to `ranks`; the last ones get one more.
@@ -302,7 +327,7 @@ const EDGE: usize = 512;
 
 #[cfg(test)]
 mod tests {
-    use super::{Layout, part};
+    use super::{Axis, Layout, Load, check, part};
 
     #[test]
     fn what_a_rank_sends_in_a_transpose_its_partner_receives() {
@@ -313,19 +338,56 @@ mod tests {
             ranks,
             at: [i, j],
         };
-        for j in 0..ranks[1] {
+        for (j, chunk) in (0..ranks[1]).flat_map(|j| [(j, 0), (j, 1)]) {
             for i in 0..ranks[0] {
-                let [near, _] = layout(i, j).row_counts();
+                let [near, _] = layout(i, j).counts(Axis::Row, chunk);
                 for (to, &count) in near.iter().enumerate() {
-                    assert_eq!(layout(to, j).row_counts()[1][i], count);
+                    assert_eq!(layout(to, j).counts(Axis::Row, chunk)[1][i], count);
                 }
-                let [near, _] = layout(i, j).column_counts();
+                let [near, _] = layout(i, j).counts(Axis::Column, chunk);
                 for (to, &count) in near.iter().enumerate() {
-                    assert_eq!(layout(i, to).column_counts()[1][j], count);
+                    assert_eq!(layout(i, to).counts(Axis::Column, chunk)[1][j], count);
                 }
             }
         }
         let parts: Vec<_> = (0..4).map(|at| part(22, 4, at)).collect();
         assert_eq!(parts, [0..5, 5..10, 10..16, 16..22]);
+    }
+
+    #[test]
+    fn chunks_are_all_planes_and_no_more() {
+        let layout = Layout {
+            edge: 20,
+            chunks: 2,
+            ranks: [2, 4],
+            at: [1, 3],
+        };
+        assert_eq!([0, 1].map(|chunk| layout.z(3, chunk)), [2, 3]);
+        let whole = Layout {
+            chunks: 1,
+            ..layout
+        };
+        let of_x = |layout: &Layout, chunk| layout.points(chunk)[0];
+        assert_eq!(of_x(&layout, 0) + of_x(&layout, 1), of_x(&whole, 0));
+    }
+
+    #[test]
+    fn a_box_in_which_a_rank_has_nothing_is_refused_by_name() {
+        let check = |edge, ranks| {
+            let edge = Some(edge);
+            let load = Load {
+                edge,
+                ..Load::default()
+            };
+            check(load, ranks)
+        };
+        for (edge, ranks) in [(8, 64), (4, 5)] {
+            let why = check(edge, ranks).unwrap_err();
+            let names = [format!("--edge {edge}:"), format!("--ranks {ranks} ")];
+            assert!(names.iter().all(|name| why.contains(name)), "{why}");
+        }
+        for (edge, ranks) in [(14, 64), (5, 5), (4, 1)] {
+            assert_eq!(check(edge, ranks), Ok(()));
+        }
     }
 }
