@@ -98,7 +98,8 @@ fn all_arguments_are_understood_and_in_the_help() {
     };
     assert_eq!(options, expected);
     let (rank, whole) = (10 * 12 * 14, 18 * 12 * 14);
-    assert_eq!(options.bytes(), 2 * 8 * (rank + whole));
+    assert_eq!(options.bytes(1, true), 2 * 8 * (rank + whole));
+    assert_eq!(options.bytes(3, false), 2 * 8 * 3 * rank);
     let names = line
         .split_whitespace()
         .filter(|word| word.starts_with("--"));

@@ -1,5 +1,7 @@
 //! The P3DFFT example at small sizes: rounding errors, known spectra and the bits of one rank, on many grids.
 
+#[path = "../examples/common/agree.rs"]
+mod agree;
 #[path = "../examples/p3dfft/fft/mod.rs"]
 mod fft;
 #[path = "support/given.rs"]
@@ -14,6 +16,7 @@ use std::any::type_name;
 use num_complex::Complex;
 use ripstop::{Comm, Result};
 
+use agree::agreed;
 use fft::{
     Grid, Mode, Real, Setup, Transform,
     check::check,
@@ -189,8 +192,18 @@ fn a_bad_argument_is_named_and_what_to_do_is_said() {
 fn what_does_not_fit_the_machine_is_refused_by_name() {
     let bytes = |line| parse(line, 2).unwrap().unwrap().bytes(2);
     let (volume, spectrum) = (8 * 10 * 12, 2 * 5 * 10 * 12);
-    let held = 8 * 3 * (2 * volume + spectrum) / 2;
+    // A row of one; in a column one of two blocks stays, and two variables are under way.
+    let buffers = |vars: usize| 8 * vars * (spectrum * 3 / 2) / 2;
+    let fields = 8 * 3 * (2 * volume + spectrum) / 2;
+    let held = fields + buffers(2);
     assert_eq!(bytes("--n 8x10x12 --vars 3 --no-check"), held);
+    assert_eq!(
+        bytes("--n 8x10x12 --vars 3 --no-check --mode blocking"),
+        fields + buffers(1)
+    );
+    let both = |grid| parse(&format!("--n 8 --no-check --grid {grid}"), 4).unwrap();
+    let both = |grid| both(grid).unwrap().bytes(4) - 8 * (2 * 512 + 640) / 4;
+    assert_eq!(both("2x2"), 8 * 2 * (640 * 3 / 2) / 4);
     assert_eq!(
         bytes("--n 8x10x12 --vars 3 --no-check --precision f32"),
         held / 2
@@ -199,12 +212,37 @@ fn what_does_not_fit_the_machine_is_refused_by_name() {
         bytes("--n 8x10x12 --vars 3 --check"),
         held + 8 * (2 * volume + spectrum)
     );
-    assert_eq!(memory::check("--n 8", held), Ok(()));
-    let sentence = memory::check("--n 9999", usize::MAX).unwrap_err();
+    assert_eq!(memory::check("--n 8", 2 * held, 2), Ok(()));
+    let sentence = memory::check("--n 9999", usize::MAX, 2).unwrap_err();
     assert!(
-        sentence.starts_with("--n 9999 needs at least 17179869183 GiB"),
+        sentence.starts_with("--n 9999 needs at least 17179869184 GiB for 2 ranks"),
         "{sentence}"
     );
+}
+
+/// All ranks of a test are on one machine, of which the first that refuses speaks.
+#[ripstop::test(ranks = 3)]
+async fn what_one_machine_refuses_nobody_begins_and_one_rank_says_why(world: Comm) -> Result<()> {
+    let node = world.split_node().await?;
+    let all = |refusing: &'static [usize]| {
+        let mine = if refusing.contains(&world.rank()) {
+            Err("too little".to_owned())
+        } else {
+            Ok(())
+        };
+        agreed(&world, &node, mine)
+    };
+    assert!(all(&[]).await.expect("none refuses"));
+    for refusing in [&[0, 1, 2][..], &[1, 2], &[2]] {
+        match all(refusing).await {
+            Ok(begins) => assert!(!begins && world.rank() != refusing[0]),
+            Err(why) => assert_eq!(
+                (world.rank(), why.to_string().as_str()),
+                (refusing[0], "too little")
+            ),
+        }
+    }
+    Ok(())
 }
 
 /// More ranks than there are threads for, with a network that takes its time.

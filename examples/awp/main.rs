@@ -3,6 +3,8 @@
 //!     ripstop run -n 4 --example awp -- --n 96 --steps 200
 //!     ripstop run -n 4 --example awp -- --help
 
+#[path = "../common/agree.rs"]
+mod agree;
 #[path = "../common/files.rs"]
 mod files;
 #[path = "../common/memory.rs"]
@@ -29,13 +31,18 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    match prepare(&world) {
-        Ok(Some((options, problem))) => run(&world, &options, problem).await,
+    let (options, problem) = match prepare(&world) {
+        Ok(Some(prepared)) => prepared,
         // All ranks see the same arguments: one of them speaks.
-        Ok(None) if world.rank() == 0 => help(),
-        Err(sentence) if world.rank() == 0 => Err(sentence.into()),
-        _ => Ok(()),
+        Ok(None) if world.rank() == 0 => return help(),
+        Err(sentence) if world.rank() == 0 => return Err(sentence.into()),
+        _ => return Ok(()),
+    };
+    let node = world.split_node().await?;
+    if !agree::agreed(&world, &node, fits(&world, &node, &options)).await? {
+        return Ok(());
     }
+    run(&world, &options, problem).await
 }
 
 fn prepare(world: &Comm) -> Result<Option<(Options, Problem)>, String> {
@@ -43,12 +50,18 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Problem)>, String> {
         return Ok(None);
     };
     let problem = options.problem(world.rank())?;
-    let what = format!("a box of {} cells", shown(options.global));
-    memory::check(&what, options.bytes())?;
-    if world.rank() == 0 {
-        check_files(&options)?;
-    }
     Ok(Some((options, problem)))
+}
+
+/// Whether this machine can do it.
+fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
+    let what = format!("a box of {} cells", shown(options.global));
+    let bytes = options.bytes(node.size(), world.rank() == 0);
+    memory::check(&what, bytes, node.size())?;
+    if world.rank() == 0 {
+        check_files(options)?;
+    }
+    Ok(())
 }
 
 /// For the rank that writes them: its machine is the one that matters.

@@ -64,20 +64,25 @@ impl Options {
 }
 
 impl Options {
-    /// What each rank needs, without its buffers: all quantities and the rock with ghosts, and in a check those of the whole box.
-    pub(crate) fn bytes(&self) -> usize {
+    /// What so many ranks need, without their buffers: all quantities and the rock with ghosts, and in a check those of the whole
+    /// box, if one of them is the first.
+    pub(crate) fn bytes(&self, ranks: usize, with_first: bool) -> usize {
         let cells = |grid: [usize; 3]| -> usize {
             let edges = self.global.iter().zip(grid);
             edges
                 .map(|(cells, ranks)| cells / ranks + 2 * GHOSTS)
                 .product()
         };
-        let alone = if self.check { cells([1; 3]) } else { 0 };
+        let alone = if self.check && with_first {
+            cells([1; 3])
+        } else {
+            0
+        };
         let number = match self.precision {
             Precision::Single => size_of::<f32>(),
             Precision::Double => size_of::<f64>(),
         };
-        FIELDS * number * (cells(self.grid) + alone)
+        FIELDS * number * (ranks * cells(self.grid) + alone)
     }
 
     /// What `rank` has to compute.

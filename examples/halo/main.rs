@@ -3,6 +3,8 @@
 //!     ripstop run -n 4 --example halo
 //!     ripstop run -n 4 --example halo -- --help
 
+#[path = "../common/agree.rs"]
+mod agree;
 mod heat;
 #[path = "../common/memory.rs"]
 mod memory;
@@ -21,13 +23,21 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    match prepare(&world) {
-        Ok(Some((options, domain))) => run(&world, &options, domain).await,
+    let (options, domain) = match prepare(&world) {
+        Ok(Some(prepared)) => prepared,
         // All ranks see the same arguments: one of them speaks.
-        Ok(None) if world.rank() == 0 => help(),
-        Err(sentence) if world.rank() == 0 => Err(sentence.into()),
-        _ => Ok(()),
+        Ok(None) if world.rank() == 0 => return help(),
+        Err(sentence) if world.rank() == 0 => return Err(sentence.into()),
+        _ => return Ok(()),
+    };
+    let node = world.split_node().await?;
+    let what = format!("a box of {} cells", shown(options.global));
+    let bytes = options.bytes(node.size(), world.rank() == 0);
+    let fits = memory::check(&what, bytes, node.size());
+    if !agree::agreed(&world, &node, fits).await? {
+        return Ok(());
     }
+    run(&world, &options, domain).await
 }
 
 fn prepare(world: &Comm) -> Result<Option<(Options, Domain)>, String> {
@@ -35,8 +45,6 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Domain)>, String> {
         return Ok(None);
     };
     let domain = Domain::part(options.global, options.grid, world.rank())?;
-    let what = format!("a box of {} cells", shown(options.global));
-    memory::check(&what, options.bytes())?;
     Ok(Some((options, domain)))
 }
 

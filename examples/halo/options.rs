@@ -66,14 +66,19 @@ impl Options {
         given.complete(ranks).map(Some)
     }
 
-    /// What each rank needs, without its buffers: two fields with ghosts, and in a check those of the whole box.
-    pub(crate) fn bytes(&self) -> usize {
+    /// What so many ranks need, without their buffers: two fields with ghosts, and in a check those of the whole box, if one of
+    /// them is the first.
+    pub(crate) fn bytes(&self, ranks: usize, with_first: bool) -> usize {
         let cells = |grid: [usize; 3]| -> usize {
             let edges = self.global.iter().zip(grid);
             edges.map(|(cells, ranks)| cells / ranks + 2).product()
         };
-        let alone = if self.check { cells([1; 3]) } else { 0 };
-        2 * size_of::<f64>() * (cells(self.grid) + alone)
+        let alone = if self.check && with_first {
+            cells([1; 3])
+        } else {
+            0
+        };
+        2 * size_of::<f64>() * (ranks * cells(self.grid) + alone)
     }
 }
 

@@ -3,6 +3,8 @@
 //!     ripstop run -n 4 --example p3dfft -- --n 128 --vars 4
 //!     ripstop run -n 4 --example p3dfft -- --help
 
+#[path = "../common/agree.rs"]
+mod agree;
 mod fft;
 #[path = "../common/files.rs"]
 mod files;
@@ -31,15 +33,20 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    match prepare(&world) {
-        Ok(Some((options, grid))) => match options.precision {
-            Precision::Single => run::<f32>(&world, &options, &grid).await,
-            Precision::Double => run::<f64>(&world, &options, &grid).await,
-        },
+    let (options, grid) = match prepare(&world) {
+        Ok(Some(prepared)) => prepared,
         // All ranks see the same arguments: one of them speaks.
-        Ok(None) if world.rank() == 0 => help(),
-        Err(sentence) if world.rank() == 0 => Err(sentence.into()),
-        _ => Ok(()),
+        Ok(None) if world.rank() == 0 => return help(),
+        Err(sentence) if world.rank() == 0 => return Err(sentence.into()),
+        _ => return Ok(()),
+    };
+    let node = world.split_node().await?;
+    if !agree::agreed(&world, &node, fits(&world, &node, &options)).await? {
+        return Ok(());
+    }
+    match options.precision {
+        Precision::Single => run::<f32>(&world, &options, &grid).await,
+        Precision::Double => run::<f64>(&world, &options, &grid).await,
     }
 }
 
@@ -48,16 +55,22 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Grid)>, String> {
         return Ok(None);
     };
     let grid = Grid::new(options.points, options.grid, world.rank(), options.chunks)?;
+    Ok(Some((options, grid)))
+}
+
+/// Whether this machine can do it.
+fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
     let [x, y, z] = options.points;
     let what = format!("--n {x}x{y}x{z} --vars {}", options.vars);
-    memory::check(&what, options.bytes(world.size()))?;
+    let bytes = options.bytes(world.size()).saturating_mul(node.size());
+    memory::check(&what, bytes, node.size())?;
     // Its machine is the one that matters: it writes.
     if world.rank() == 0
         && let Some(file) = &options.png
     {
         files::check("--png", file)?;
     }
-    Ok(Some((options, grid)))
+    Ok(())
 }
 
 async fn run<T: Real>(world: &Comm, options: &Options, grid: &Grid) -> Result<()> {

@@ -90,16 +90,31 @@ impl Options {
         self.points.iter().product()
     }
 
-    /// What each of `ranks` needs, without its buffers: all fields, as they were and as they come back, and their spectra.
+    /// What each of `ranks` needs: all fields, as they were and as they come back, their spectra, and the buffers of transposes.
     pub(crate) fn bytes(&self, ranks: usize) -> usize {
         let [nx, ny, nz] = self.points;
-        let each = 2 * self.volume() + 2 * (nx / 2 + 1) * ny * nz;
+        let spectrum = 2 * (nx / 2 + 1) * ny * nz;
+        let each = 2 * self.volume() + spectrum;
         let alone = if self.check { each } else { 0 };
         let number = match self.precision {
             Precision::Single => size_of::<f32>(),
             Precision::Double => size_of::<f64>(),
         };
-        number * (self.vars * each / ranks + alone)
+        number * ((self.vars * each + self.buffers(spectrum)) / ranks + alone)
+    }
+
+    /// Numbers in the buffers of a row and a column on all ranks, of the mode that has most.
+    fn buffers(&self, spectrum: usize) -> usize {
+        let waits = self.modes.iter().all(|&mode| mode == Mode::Blocking);
+        let vars = if waits { 1 } else { self.vars.min(2) };
+        let [m1, m2] = self.grid;
+        // Both ends, but only once what does not travel; a row of one has a plane.
+        let row = if m1 == 1 {
+            0
+        } else {
+            spectrum * (2 * m1 - 1) / m1
+        };
+        vars * (row + spectrum * (2 * m2 - 1) / m2)
     }
 }
 

@@ -61,8 +61,9 @@ fn a_box_with_fewer_than_two_cells_for_a_rank_is_refused_by_name() {
 }
 
 #[test]
-fn the_memory_of_a_rank_is_known_before_it_is_taken() {
-    let bytes = |line| parse(line, 2).unwrap().unwrap().bytes();
+fn the_memory_of_a_machine_is_known_before_it_is_taken() {
+    let of = |line| parse(line, 2).unwrap().unwrap();
+    let bytes = |line| of(line).bytes(1, true);
     let rank = 17 * 4 * (8 + 4) * (10 + 4) * (12 + 4);
     assert_eq!(bytes("--global 16x10x12 --grid 2x1x1"), rank);
     let double = bytes("--global 16x10x12 --grid 2x1x1 --precision f64");
@@ -70,6 +71,9 @@ fn the_memory_of_a_rank_is_known_before_it_is_taken() {
     let whole = 17 * 4 * (16 + 4) * (10 + 4) * (12 + 4);
     let checked = bytes("--global 16x10x12 --grid 2x1x1 --check");
     assert_eq!(checked, rank + whole);
+    let checked = of("--global 16x10x12 --grid 2x1x1 --check");
+    assert_eq!(checked.bytes(2, true), 2 * rank + whole);
+    assert_eq!(checked.bytes(1, false), rank);
 }
 
 #[test]
