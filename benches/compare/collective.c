@@ -138,6 +138,22 @@ static void loops(const struct bench *b, long iters, long rounds, double *overal
     *computed = mean(b, computing / (double)iters);
 }
 
+static int by_length(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The middle of nine, as in `ripstop perf collective`: one that was disturbed does not count. */
+static double alone(long rounds)
+{
+    double times[9];
+    for (int i = 0; i < 9; i++)
+        times[i] = work(rounds);
+    qsort(times, 9, sizeof times[0], by_length);
+    return times[4];
+}
+
 static void overlapping(const struct bench *b, long iters)
 {
     double pure, none, overall, computed, warm;
@@ -153,10 +169,7 @@ static void overlapping(const struct bench *b, long iters)
     }
     long rounds = (long)(pure / trial * 1e6);
     rounds = rounds > 0 ? rounds : 1;
-    double alone = 0;
-    for (int i = 0; i < 8; i++)
-        alone += work(rounds) / 8;
-    double compute = mean(b, alone);
+    double compute = mean(b, alone(rounds));
     loops(b, iters, rounds, &overall, &computed);
     double osu = 100 - (overall - compute) / pure * 100;
     double imb = (pure + compute - overall) / (pure < compute ? pure : compute);
