@@ -50,8 +50,9 @@ pub trait Collectives {
 
     /// The same communicator, with algorithms that all ranks name alike.
     ///
-    /// An algorithm that does not fit what a call asks for is an error of the call. See `ripstop info --collectives` for what
-    /// is chosen where nobody says anything, and `RIPSTOP_ALLREDUCE` and the like to say it from outside.
+    /// An algorithm that does not fit what a call asks for is an error of the call. See `ripstop info --collectives` for about
+    /// what is chosen where nobody says anything, operators commute and blocks have one length: its lines leave out who gains
+    /// less than 5 %. `RIPSTOP_ALLREDUCE` and the like say it from outside.
     fn tuned(&self, tuning: Tuning) -> Tuned {
         Tuned::new(self.communicator(), tuning)
     }

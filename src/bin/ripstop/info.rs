@@ -187,7 +187,7 @@ impl<'a> Facts<'a> {
             table::<ReduceScatter>(settings, shape, &machine),
         ];
         format!(
-            "Collectives of {ranks} ranks, by the bytes of the buffer or of one block\n{}",
+            "Collectives of {ranks} ranks, by the bytes of the buffer or of one block\n{TABLES}{}",
             tables.concat()
         )
     }
@@ -351,6 +351,12 @@ fn source(source: SettingSource) -> &'static str {
     }
 }
 
+/// What tables of one line for many lengths leave out.
+const TABLES: &str = "\
+Where operators commute and blocks have one length: for others a call may take another algorithm. A call also takes one that is
+cheaper by less than 5 %, for which a table begins no new line.
+";
+
 const EXAMPLES: &str = "\
 Examples:
   ripstop info
@@ -388,5 +394,6 @@ mod tests {
         // There are no leaders on one node, so that setting does not count.
         assert_eq!(text.matches("(set)").count(), 1, "{text}");
         assert!(!shown(&[]).contains("(set)"));
+        assert!(text.contains("commute") && text.contains("5 %"), "{text}");
     }
 }
