@@ -176,7 +176,8 @@ A 3-D Fourier transform of real numbers, there and back, on a grid of ranks.
   --n N              N x N x N points [128]; or NXxNYxNZ
   --grid M1xM2       M1 ranks share every plane of z, M2 share the planes [as square as it goes, M1 <= M2]
   --vars V           variables that are transformed together [1]
-  --mode MODE        blocking: transposes are waited for; host: moved on by a few tests in every stage;
+  --mode MODE        blocking: transposes are waited for; host: moved on by a few tests in every stage, and by the agent
+                     where none comes for a millisecond (RIPSTOP_PROGRESS=inline: by the tests alone);
                      offload: moved on by somebody else while this rank computes; all: one after the other [all]
   --chunks C         pieces of a variable, one of which is computed while another travels [4 for one variable, else 1]
   --tests T          tests in every stage, in mode host [8]
