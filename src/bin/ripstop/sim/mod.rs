@@ -316,6 +316,9 @@ impl Args {
         if self.datagrams {
             simulation = simulation.transport(Transport::Datagram);
         }
+        if self.scenario.has_model() {
+            simulation = simulation.set("RIPSTOP_COLLECTIVES", "messages");
+        }
         for Assignment { name, value } in &self.settings {
             simulation = simulation.set(name, value);
         }

@@ -158,6 +158,12 @@ impl Scenario {
         self == Self::P3dfft && way != "offload" || self.pattern().is_some()
     }
 
+    /// Whether there is a model beside it, which is that of messages: by lists of an adapter the same algorithms take another
+    /// time. So they go by messages, unless the command line says otherwise.
+    pub(super) fn has_model(self) -> bool {
+        matches!(self, Self::Barrier | Self::Allreduce | Self::Alltoall)
+    }
+
     /// The fewest ranks that it is something for.
     pub(super) fn ranks_min(self) -> u32 {
         match self {

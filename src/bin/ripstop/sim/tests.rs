@@ -24,7 +24,7 @@ fn run(
     };
     let model = Model::preset(fabric).unwrap();
     let manager = Manager::new(&model);
-    // The models are those of messages; by lists of an adapter the same algorithms take another time.
+    // As the command does.
     let mut report = Simulation::new(ranks)
         .model(model)
         .set("RIPSTOP_COLLECTIVES", "messages")
@@ -182,6 +182,36 @@ fn the_model_beside_an_allreduce_is_that_of_the_algorithm_that_is_set() {
     };
     let (auto, ring) = (model("auto"), model("ring"));
     assert!(ring > 1.5 * auto, "{auto} µs, {ring} µs in a ring");
+}
+
+#[test]
+fn the_command_runs_by_messages_what_stands_beside_their_model_unless_it_is_told_otherwise() {
+    let each_and_model = |set: &[&str]| {
+        let words = ["sim", "alltoall", "--preset", "bxi", "--ranks", "16"];
+        let more = ["--size", "65536", "--iters", "3"];
+        let words = words.iter().chain(&more).chain(set);
+        let args = <Cli as clap::Parser>::try_parse_from(words).unwrap().args;
+        let case = args
+            .cases()
+            .unwrap()
+            .iter()
+            .find(|case| case.way == "pairwise");
+        let simulation = args.simulation().unwrap().ranks(16);
+        let (_, found) = args.once(simulation, case.unwrap()).unwrap();
+        ["each_us", "model_us"].map(|name| figure(&found, name))
+    };
+    let [each, model] = each_and_model(&[]);
+    assert!(
+        (0.6..1.7).contains(&(each / model)),
+        "{each} µs, model {model} µs"
+    );
+    let [messages, _] = each_and_model(&["--set", "RIPSTOP_COLLECTIVES=messages"]);
+    let [lists, _] = each_and_model(&["--set", "RIPSTOP_COLLECTIVES=lists"]);
+    println!("{each} µs, by messages {messages} µs, by lists {lists} µs");
+    assert!(
+        each == messages && each != lists,
+        "{each} µs, by lists {lists} µs"
+    );
 }
 
 #[test]
