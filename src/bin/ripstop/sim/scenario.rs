@@ -148,7 +148,8 @@ impl Scenario {
         }
     }
 
-    /// Whether a way has a progress agent, which takes its time from the computation.
+    /// Whether a way has a progress agent, which takes its time from the computation. It has something to do where
+    /// RIPSTOP_COLLECTIVES is `messages`: an adapter carries lists out by itself.
     pub(super) fn has_agent(self, way: &str) -> bool {
         self == Self::P3dfft && way == "offload"
     }
