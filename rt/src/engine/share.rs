@@ -287,11 +287,12 @@ impl Core {
 
     /// The sender says how its put of the rear went.
     pub(super) fn rear_landed(&mut self, op: OpId, header: &About) {
-        if !self.shares.is_claimed(op) {
+        let is_claimed = self.shares.is_claimed(op);
+        // Once: after that the rear may be ours, and the driver in its buffer.
+        let waits =
+            |share: &&mut Share| is_claimed && matches!(share.rear, Rear::Open | Rear::Broken);
+        let Some(share) = self.shares.of(op).filter(waits) else {
             self.refused += 1;
-            return;
-        }
-        let Some(share) = self.shares.of(op) else {
             return;
         };
         let (front, broken) = (share.front, share.rear == Rear::Broken);

@@ -9,7 +9,7 @@ use std::{
     task::{Wake, Waker},
 };
 
-use ripstop_fabric::driver::{Down, Peer as Rank, Sink, Token};
+use ripstop_fabric::driver::{Down, Payload, Peer as Rank, Sink, Token};
 
 use super::{
     hostile::{about, engine},
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{
     buffer::RegBuf,
-    engine::Started,
+    engine::{Engine, Started},
     error::ErrorKind,
-    ops::{Landed, Landing, Life},
-    proto::wire::OpId,
+    ops::{Landed, Landing, Life, Ticket},
+    proto::wire::{self, About, Kind, OpId},
 };
 
 const RECEIVER: OpId = OpId {
@@ -50,6 +50,48 @@ fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
         "{why:?}"
     );
     assert_eq!(buf.len(), 200_000);
+}
+
+/// A receive of rank 1, which has the front half; rank 0 has claimed the rear, and what became of that is lost.
+fn with_a_claimed_rear() -> (World, Ticket<RegBuf<u8>>) {
+    let net = Net {
+        reliable: true,
+        ..Net::default()
+    };
+    let mut world = World::with(2, net, |setup| setup.shares_long = true);
+    let mut allocate = |rank: usize| RegBuf::allocate(world.engines[rank].driver(), 200_000);
+    let [mut full, room] = [0, 1].map(|rank| allocate(rank).expect("memory"));
+    full.fill(5);
+    let core = &mut world.engines[1].core;
+    let recv = core.ops.hold_recv(about(Some(0), Some(1)), room);
+    world.engines[1].post(recv.op);
+    let _ = world.send(0, 1, 1, full);
+    let is_landing = |engine: &mut Engine, invited: bool| {
+        let life = &engine.core.ops.live(recv.op).life;
+        matches!(life, Life::Landing(landing) if landing.shared && landing.invited == invited)
+    };
+    world.run_until(|engines| is_landing(&mut engines[1], false));
+    world.net.cut(0, 1);
+    world.run_until(|engines| is_landing(&mut engines[1], true));
+    (world, recv)
+}
+
+/// Rank 0 says how its put of the rear went.
+fn say_landed(world: &mut World, op: OpId, status: u64) {
+    let header = About::new(Kind::Landed, op, status);
+    let (header, body) = (bytemuck::bytes_of(&header), Payload::from_slice(&[]));
+    world.engines[1].core.message(Rank(0), header, body);
+}
+
+#[test]
+fn a_peer_says_once_how_its_put_of_the_rear_went() {
+    let (mut world, recv) = with_a_claimed_rear();
+    say_landed(&mut world, recv.op, wire::REFUSED);
+    say_landed(&mut world, recv.op, wire::OK);
+    assert!(!world.is_done(1, &recv), "the driver writes there");
+    assert_eq!(world.engines[1].core.refused, 1);
+    let (outcome, buf) = world.await_recv(1, &recv);
+    assert!(outcome.is_ok() && buf[..] == [5; 200_000]);
 }
 
 #[derive(Default)]
