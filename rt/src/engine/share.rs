@@ -337,6 +337,10 @@ impl Core {
         };
         share.rear = Rear::Ours;
         let (key, at) = (share.key, share.at);
+        // The driver has it again, and not the peer.
+        if let Life::Landing(landing) = &mut self.ops.live(op).life {
+            landing.invited = false;
+        }
         self.wanted.push(Wanted::Get { op, key, at });
     }
 

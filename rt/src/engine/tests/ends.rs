@@ -94,6 +94,16 @@ fn a_peer_says_once_how_its_put_of_the_rear_went() {
     assert!(outcome.is_ok() && buf[..] == [5; 200_000]);
 }
 
+#[test]
+fn a_rear_that_is_got_after_all_ends_by_the_drivers_word_although_its_sender_dies() {
+    let (mut world, recv) = with_a_claimed_rear();
+    say_landed(&mut world, recv.op, wire::REFUSED);
+    world.engines[1].core.peer_down(Rank(0), Down::Failed);
+    assert!(!world.is_done(1, &recv), "the driver writes there");
+    let (outcome, buf) = world.await_recv(1, &recv);
+    assert!(outcome.is_ok() && buf[..] == [5; 200_000]);
+}
+
 #[derive(Default)]
 struct Woken(AtomicU32);
 
