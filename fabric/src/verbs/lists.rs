@@ -34,6 +34,13 @@ impl Tasks {
         !self.over.is_empty()
     }
 
+    /// Whether those of a token touch this rank's memory still: such count when they are over. Who has been told that all is
+    /// over asks, as a peer may have counted in their place.
+    pub(super) fn touch(&self, token: Token) -> bool {
+        let touches = |begun: &Begun| begun.token == token && begun.done.is_some();
+        self.begun.values().any(touches)
+    }
+
     /// Whether anything has found no room.
     pub(super) fn have_stuck(&self) -> bool {
         !self.stuck.is_empty()
@@ -250,5 +257,26 @@ impl Core {
                 self.recall(owner);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Begun, Tasks, Token};
+    use crate::{memory::Region, offload::Counter};
+
+    #[test]
+    fn lists_that_move_bytes_are_not_forgotten() {
+        let counter = Counter::in_region(Region::anonymous(64).unwrap(), 0);
+        let mut tasks = Tasks::default();
+        for (serial, token, done) in [(1, 5, None), (2, 6, Some(counter))] {
+            let token = Token(token);
+            tasks.begun.insert(serial, Begun { token, done });
+        }
+        // An offer has no memory of its own, and may be told of after all that came of it.
+        assert!(!tasks.touch(Token(5)));
+        assert!(tasks.touch(Token(6)));
+        tasks.begun.remove(&2);
+        assert!(!tasks.touch(Token(6)));
     }
 }

@@ -115,7 +115,7 @@ impl Driver for Verbs {
                 true
             }
             Command::List { tasks, token } => core.post_list(tasks, *token),
-            Command::Forget { .. } => true,
+            Command::Forget { token } => !core.tasks.touch(*token),
             Command::Unwatch { .. }
             | Command::Cancel { .. }
             | Command::Name { .. }

@@ -137,8 +137,9 @@ impl Portals {
         let Some(watch) = self.lists.watches.remove(&id) else {
             return; // taken back
         };
-        if let Some(cell) = self.lists.cells.get(&watch.spot) {
-            self.show(watch.spot, cell);
+        // With its neighbours: who hears that all is over looks at them too.
+        for (spot, cell) in self.lists.cells.range(spots_of(watch.spot.serial)) {
+            self.show(*spot, cell);
         }
         self.told.push_back(Told::Reached(watch.token));
     }

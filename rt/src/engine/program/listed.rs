@@ -6,7 +6,7 @@
 //!
 //! What fails is taken back. Peers may still have leave to put: the buffers come home when they say that they put no more.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io};
 
 use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
 
@@ -22,7 +22,7 @@ use crate::{
     group::Group,
     offload::{
         Action,
-        lists::{Code, Duties, FAMILIES, Posted},
+        lists::{Code, Duties, End, FAMILIES, Posted},
     },
     proto::wire,
 };
@@ -195,10 +195,7 @@ impl Engine {
         let code = Code::unpack(wire::low_half(token.0));
         let refused = match heard {
             Heard::Failed(why) => self.hear_failure(&mut run, code, why),
-            Heard::Reached | Heard::Triggered => {
-                self.hear(&mut run, code);
-                None
-            }
+            Heard::Reached | Heard::Triggered => self.hear(&mut run, code),
         };
         self.core.programs.runs[index as usize] = Some(run);
         if let Some(kind) = refused {
@@ -207,23 +204,17 @@ impl Engine {
         self.go_on(index);
     }
 
-    fn hear(&mut self, run: &mut Run, code: Code) {
-        let Some(listed) = run.listed.as_mut().filter(|listed| listed.ending.is_none()) else {
-            return;
-        };
-        let lot = self.core.programs.slots.get(&listed.key);
-        let (Some(lot), Some(posted)) = (lot, listed.posted.as_mut()) else {
-            return;
-        };
+    /// Why the program fails, if it does.
+    fn hear(&mut self, run: &mut Run, code: Code) -> Option<ErrorKind> {
+        let under_way = |listed: &&mut Box<Listed>| listed.ending.is_none() && !listed.over;
+        let listed = run.listed.as_mut().filter(under_way)?;
+        let lot = self.core.programs.slots.get(&listed.key)?;
+        let posted = listed.posted.as_mut()?;
         let (driver, slot) = (&mut *self.driver, &lot.slot);
         let duties = &mut listed.duties;
         match code {
             Code::List(list) => posted.begun(driver, slot, list, duties),
             Code::Held | Code::Single => posted.post_held(driver, slot, duties),
-            Code::End => {
-                listed.over = true;
-                posted.forget(driver);
-            }
             Code::Told(nth) => {
                 posted.heard(code, duties);
                 let waker = self.core.ops.live(run.buffers).waker.take();
@@ -232,9 +223,12 @@ impl Engine {
                     .iter_mut()
                     .for_each(|landed| landed.extend(posted.told(nth)));
             }
-            Code::Step(_) | Code::Spread(_) => posted.heard(code, duties),
+            Code::Step(_) | Code::Spread(_) | Code::End => posted.heard(code, duties),
         }
+        let end = posted.end(driver);
+        listed.over = end == End::Well;
         self.core.count_for(listed);
+        (end == End::Overcounted).then(overcounted)
     }
 
     /// Lists are taken back, by us or because a task has failed. Why the program does, if that is known now.
@@ -456,6 +450,14 @@ impl Core {
         let peers = peers.into_iter().filter_map(|peer| group.world_of(peer));
         peers.chain(stranger).filter(|peer| *peer != me).collect()
     }
+}
+
+/// What a collective ends in whose counters cannot be believed any more.
+fn overcounted() -> ErrorKind {
+    ErrorKind::Transport(io::Error::other(
+        "more was counted in a collective than its ranks have to count: a peer or an adapter has counted what was not its own; \
+         RIPSTOP_COLLECTIVES=messages for all ranks does without counters",
+    ))
 }
 
 /// Of those that have not allowed a message.

@@ -15,7 +15,7 @@ use ripstop_fabric::{
     },
     loopback::{self, Loopback},
     memory::{Region, RemoteRegion},
-    offload::{Action as Deed, Landing, Target, Task},
+    offload::{Action as Deed, Counter, Landing, Target, Task},
 };
 
 use super::world::{CTX, DETECT, Net, TICK, World};
@@ -48,6 +48,20 @@ struct Adapter {
     open: Open,
     /// It has none left for blocks.
     keyless: bool,
+    script: Script,
+}
+
+/// What a test has an adapter say, and what it was asked for.
+type Script = Arc<Mutex<Lines>>;
+
+#[derive(Debug, Default)]
+struct Lines {
+    /// Counters that thresholds were asked for of, in that order.
+    watched: Vec<Counter>,
+    /// Its lists have begun.
+    begin: bool,
+    /// Something of them is under way that should be over.
+    moves: bool,
 }
 
 /// Ranks whose first rail is cut off.
@@ -73,6 +87,7 @@ impl Adapter {
             regions: usize::MAX,
             open: Open::default(),
             keyless: false,
+            script: Script::default(),
         }
     }
 
@@ -108,6 +123,13 @@ impl Driver for Adapter {
             }
             Command::Withdraw { .. } => self.open.lock().unwrap()[1] += 1,
             Command::Cancel { token } => self.told.push_back((token, Failure::Cancelled)),
+            Command::Forget { .. } if self.script.lock().unwrap().moves => {
+                return Post::Full(command);
+            }
+            Command::Watch { counter, .. } => {
+                self.script.lock().unwrap().watched.push(counter.clone());
+                return self.inner.post(command);
+            }
             Command::Name { .. } | Command::Unname { .. } | Command::Forget { .. } => {}
             other => return self.inner.post(other),
         }
@@ -121,6 +143,10 @@ impl Driver for Adapter {
             self.told.extend(self.lists.drain(..).map(cut));
         }
         drop(broken);
+        if self.script.lock().unwrap().begin {
+            let begun = self.lists.drain(..);
+            begun.for_each(|token| sink.triggered(token));
+        }
         for (token, why) in self.told.drain(..) {
             sink.failed(token, why);
         }
@@ -156,6 +182,7 @@ impl Driver for Adapter {
 struct Two {
     world: World,
     broken: Broken,
+    scripts: [Script; 2],
     tickets: [RunTicket<Vec<u64>, Vec<u64>>; 2],
 }
 
@@ -167,11 +194,16 @@ impl Two {
     /// An adapter that says when a peer dies, or does not.
     fn over(detects_death: bool) -> Self {
         let broken = Broken::default();
-        let engines = loopback::world(2).into_iter().zip(0..);
+        let scripts: [Script; 2] = Default::default();
+        let adapters = loopback::world(2).into_iter().zip(0..);
+        let adapters = adapters.map(|(inner, me)| {
+            let mut adapter = Adapter::new(me, inner, &broken);
+            adapter.caps.detects_death = detects_death;
+            adapter.script = Arc::clone(&scripts[me as usize]);
+            adapter
+        });
         let mut world = World {
-            engines: engines
-                .map(|(inner, me)| engine(me, inner, &broken, detects_death))
-                .collect(),
+            engines: adapters.map(over).collect(),
             net: Arc::new(Net::default()),
             now: 0,
             paused: BTreeSet::new(),
@@ -181,8 +213,21 @@ impl Two {
         Self {
             world,
             broken,
+            scripts,
             tickets,
         }
+    }
+
+    /// The counter of the ends of the program that waits for a block, which comes to 1.
+    fn ends(&self) -> Counter {
+        self.scripts[1].lock().unwrap().watched[0].clone()
+    }
+
+    /// Whether the program that waits for a block is over soon.
+    fn is_over(&mut self) -> bool {
+        self.world.run_for(10 * TICK);
+        let op = self.tickets[1].buffers.op;
+        self.world.engines[1].core.is_done(op)
     }
 
     /// Why the program ended, on both ranks.
@@ -201,12 +246,6 @@ impl Two {
                 .kind
         })
     }
-}
-
-fn engine(me: u32, inner: Loopback, broken: &Broken, detects_death: bool) -> Engine {
-    let mut adapter = Adapter::new(me, inner, broken);
-    adapter.caps.detects_death = detects_death;
-    over(adapter)
 }
 
 fn over(adapter: Adapter) -> Engine {
@@ -333,6 +372,96 @@ fn a_peer_that_has_finished_ends_what_it_did_not_come_to_and_nothing_earlier() {
         let op = two.tickets[1].buffers.op;
         assert_eq!(two.world.engines[1].core.is_done(op), ends, "from {tag} on");
     }
+}
+
+#[test]
+fn a_program_whose_end_is_counted_while_its_list_waits_is_not_over() {
+    let mut two = Two::new();
+    let _wake = two.ends().add(1);
+    assert!(!two.is_over(), "its list may still begin");
+    two.scripts[1].lock().unwrap().begin = true;
+    assert!(two.is_over());
+    let taken = two.world.engines[1].core.take_run(&two.tickets[1]);
+    assert!(taken.unwrap().0.is_ok());
+}
+
+#[test]
+fn a_peer_that_counts_too_much_fails_a_program_which_is_taken_back_first() {
+    for waits in [true, false] {
+        let two = Two::new();
+        two.scripts[1].lock().unwrap().begin = !waits;
+        let _wake = two.ends().add(1 << 40);
+        is_overcounted(two);
+    }
+}
+
+#[test]
+fn a_peer_that_counts_for_a_task_that_is_under_way_fails_its_program() {
+    let two = Two::new();
+    *two.scripts[1].lock().unwrap() = Lines {
+        watched: vec![two.ends()],
+        begin: true,
+        moves: true,
+    };
+    let _wake = two.ends().add(1);
+    is_overcounted(two);
+}
+
+#[test]
+fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
+    let mut world = loopback::world(2); // the other one lives
+    let adapter = Adapter::new(1, world.swap_remove(1), &Broken::default());
+    let script = Arc::clone(&adapter.script);
+    script.lock().unwrap().begin = true;
+    let mut engine = over(adapter);
+    let call = chain();
+    let buffers = Pair::new(Vec::new(), vec![0; BLOCK / 8], &call.program, true);
+    let ticket: RunTicket<Vec<u64>, Vec<u64>> = engine.run(call, buffers, None);
+    for over in [false, true] {
+        // The counter of the ends, and then the one that the copy waits for.
+        let last = script.lock().unwrap().watched.last().cloned();
+        let _wake = last.unwrap().add(1);
+        for turn in 0..10 {
+            engine.turn(Time::from_nanos(turn * TICK));
+        }
+        assert_eq!(engine.core.is_done(ticket.buffers.op), over);
+    }
+    assert_eq!(script.lock().unwrap().watched.len(), 2);
+    let taken = engine.core.take_run(&ticket).expect("it is over");
+    assert!(taken.0.is_ok());
+}
+
+/// A receive, and a copy of what comes.
+fn chain() -> RunCall {
+    let lens = Lens {
+        input: 0,
+        output: BLOCK,
+        scratch: BLOCK,
+    };
+    let [scratch, output] = [Buffer::Scratch, Buffer::Output].map(|buffer| buffer.span(0, BLOCK));
+    let recv = Action::Recv {
+        from: 0,
+        into: scratch,
+    };
+    let copy = Action::Copy {
+        from: scratch,
+        into: output,
+    };
+    let mut builder = Builder::new::<u64>(2, lens);
+    let came = builder.push(recv, &[]).expect("it fits");
+    builder.push(copy, &[came]).expect("it fits");
+    RunCall {
+        program: Arc::new(builder.finish()),
+        ..call(1)
+    }
+}
+
+fn is_overcounted(two: Two) {
+    let kinds = two.kinds();
+    let [ErrorKind::Aborted { rank: 1 }, ErrorKind::Transport(why)] = &kinds else {
+        panic!("{kinds:?}");
+    };
+    assert!(why.to_string().contains("more was counted"), "{why}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod code;
 mod slot;
 
-use std::{collections::VecDeque, io};
+use std::{cmp::Ordering, collections::VecDeque, io};
 
 use ripstop_fabric::{
     driver::{Command, Driver, LocalRange, Peer, Post, Token},
@@ -37,6 +37,18 @@ pub(crate) struct Posted {
     held: [Vec<Task>; 2],
     /// Codes of the watches that nothing was heard of.
     watched: Vec<u32>,
+    /// Its end was told.
+    ended: bool,
+}
+
+/// How far a program is that was told of its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Something of it is not over.
+    Early,
+    Well,
+    /// Somebody has counted what nobody had to count.
+    Overcounted,
 }
 
 /// A program's memory. Whoever made it keeps it in place until the program is over.
@@ -87,6 +99,7 @@ impl Posted {
             open: [false; 2],
             held: [Vec::new(), Vec::new()],
             watched: Vec::new(),
+            ended: false,
         };
         let ends = begun.lowering.ends();
         begun.watch(driver, &begun.when_own(0, ends), Code::End);
@@ -190,7 +203,43 @@ impl Posted {
                 let waiting = self.lowering.waiting(step);
                 duties.counts.extend(waiting.map(|to| self.counter_key(to)));
             }
+            Code::End => self.ended = true,
             _ => {}
+        }
+    }
+
+    /// Whether it is over, when it was told of that or of something since. Peers have keys to its counters, and one that counts
+    /// more than it has to must not open the memory that tasks of this rank wait for: so all has to have been counted that it
+    /// counts, by nobody more than that, and no list may wait. O(counters), once.
+    pub(crate) fn end(&mut self, driver: &mut dyn Driver) -> End {
+        if !self.ended {
+            return End::Early;
+        }
+        let mut lacking = None;
+        for (nth, total) in self.lowering.totals().iter().enumerate() {
+            let (value, all) = (
+                self.own.counters.at(nth).value(),
+                self.own.before[nth] + total,
+            );
+            match value.cmp(&all) {
+                Ordering::Greater => return End::Overcounted,
+                Ordering::Less => lacking = Some((nth, *total)),
+                Ordering::Equal => {}
+            }
+        }
+        // All of what is posted is told of, and when no list waits, none is left to be posted.
+        if self.open.contains(&true) || self.held.iter().any(|held| !held.is_empty()) {
+            return End::Early;
+        }
+        if let Some((nth, total)) = lacking {
+            self.ended = false;
+            self.watch(driver, &self.when_own(nth, total), Code::End);
+            return End::Early;
+        }
+        if self.forget(driver) {
+            End::Well
+        } else {
+            End::Overcounted
         }
     }
 
@@ -233,12 +282,12 @@ impl Posted {
         self.held.iter_mut().for_each(Vec::clear);
     }
 
-    /// All has ended well: there is nothing to take back any more.
-    pub(crate) fn forget(&self, driver: &mut dyn Driver) {
-        for family in FAMILIES {
+    /// All has ended well: there is nothing to take back any more. `false`: the driver knows better.
+    fn forget(&self, driver: &mut dyn Driver) -> bool {
+        FAMILIES.into_iter().all(|family| {
             let token = self.token_of(family);
-            take(driver, Command::Forget { token });
-        }
+            matches!(driver.post(Command::Forget { token }), Post::Posted)
+        })
     }
 
     /// Keys that are open as long as the program is under way.
