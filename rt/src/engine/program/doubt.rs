@@ -73,8 +73,15 @@ impl Core {
         });
     }
 
-    /// The last program under way is over.
+    /// A program is over: there may be nothing left to ask for.
+    #[inline]
     pub(super) fn end_doubt(&mut self) {
+        if self.programs.doubt.is_some() && !self.is_asking() {
+            self.doubt_no_more();
+        }
+    }
+
+    fn doubt_no_more(&mut self) {
         match &mut self.programs.doubt {
             Some(doubt) if doubt.stays => doubt.since = NEVER,
             doubt => {

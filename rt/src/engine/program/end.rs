@@ -39,9 +39,7 @@ impl Core {
             self.leave_slot(index, (key, sig), &mut listed);
         }
         self.programs.calls.end(key, sig);
-        if self.programs.doubt.is_some() && !self.programs.any() {
-            self.end_doubt();
-        }
+        self.end_doubt();
         if let Some(reducer) = reducer.filter(|reducer| !reducer.is_built_in()) {
             self.garbage.push(Held::of(reducer));
         }

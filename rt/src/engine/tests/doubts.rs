@@ -1,6 +1,10 @@
 //! Ranks that wait for each other in different collectives, and ranks that only seem to.
 
-use std::{panic::Location, sync::Arc};
+use std::{
+    panic::Location,
+    sync::Arc,
+    task::{Poll, Waker},
+};
 
 use super::world::{CTX, Net, TICK, World, about};
 use crate::{
@@ -82,6 +86,15 @@ fn begin(world: &mut World, on: usize, name: (u32, u64), (from, size): (usize, u
     world.engines[on].run(call, buffers, None)
 }
 
+/// A collective of the rank `on` that is over at once.
+fn pass(world: &mut World, on: usize, tag: u32) {
+    let (mut call, _) = call((tag, 1), (0, 2));
+    call.program = Arc::new(Builder::new::<u64>(2, Lens::default()).finish());
+    let buffers = Pair::new([0_u64; 0], [0_u64; 0], &call.program, false);
+    let tickets = world.engines[on].run(call, buffers, None);
+    assert!(world.engines[on].core.is_done(tickets.buffers.op));
+}
+
 /// The rank `on` waits for a plain message of an agreement.
 fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     let engine = &mut world.engines[on];
@@ -149,6 +162,31 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
             matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
             "rank {rank}: {kind:?}"
         );
+    }
+}
+
+/// Its own collectives are over soon, and begin and end the wait for them.
+#[test]
+fn who_agrees_asks_also_while_it_runs_collectives_all_the_time() {
+    for stays in [false, true] {
+        let mut world = world(2);
+        for engine in &mut world.engines {
+            engine.join(OTHERS - 1, &Group::First(2));
+        }
+        world.engines[1].core.leave_group(OTHERS - 1);
+        let round = world.engines[0].agree(OTHERS - 1, true, 3, Location::caller());
+        for tag in 0..4 {
+            let now = world.now;
+            world.engines[0]
+                .core
+                .begin_doubt(stays, || Time::from_nanos(now));
+            pass(&mut world, 0, tag);
+            world.now += 600_000_000;
+            world.run_for(10 * TICK);
+        }
+        let call = (OTHERS - 1, round);
+        let polled = world.engines[0].core.poll_agreed(call, Waker::noop());
+        assert!(matches!(polled, Poll::Ready(Ok(_))), "{polled:?}");
     }
 }
 
@@ -271,13 +309,8 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
     for passed in [1, 200, 300, 1_000] {
         let mut world = world(2);
         for tag in 0..passed {
-            let (call, _) = call((tag, 1), (0, 2));
-            let nothing = Builder::new::<u64>(2, Lens::default()).finish();
-            let buffers = Pair::new(Vec::<u64>::new(), Vec::<u64>::new(), &nothing, false);
-            let program = Arc::new(nothing);
-            let tickets = world.engines[1].run(RunCall { program, ..call }, buffers, None);
+            pass(&mut world, 1, tag);
             world.run_for(TICK);
-            assert!(world.engines[1].core.is_done(tickets.buffers.op));
         }
         let late = begin(&mut world, 0, (0, 1), (1, 2));
         // Something that is to begin in an earlier place may be what rank 0 waits for.
@@ -297,10 +330,7 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
 fn who_offers_a_message_for_a_collective_long_ago_is_not_told_that_it_is_over() {
     let mut world = world(2);
     for tag in 1..1_000 {
-        let (mut call, _) = call((tag, 1), (0, 2));
-        call.program = Arc::new(Builder::new::<u64>(2, Lens::default()).finish());
-        let buffers = Pair::new([0_u64; 0], [0_u64; 0], &call.program, false);
-        let _over = world.engines[1].run(call, buffers, None);
+        pass(&mut world, 1, tag);
         world.run_for(TICK);
     }
     let (mut offers, _) = call((0, 1), (1, 2));
