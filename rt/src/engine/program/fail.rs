@@ -69,7 +69,7 @@ impl Core {
 
     /// Why a collective cannot even begin. One that has begun by cells goes on in a runtime that closes: peers wait for it.
     pub(super) fn doomed(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
-        if !has_begun && (self.closing || self.leaving && self.promised == 0) {
+        if !has_begun && self.begins_no_more() {
             return Some(ErrorKind::Closed);
         }
         if let Some(kind) = self.programs.calls.revoked_kind((call.ctx, call.tag)) {
@@ -96,6 +96,11 @@ impl Core {
         }
         let stranger = self.messages.stranger(call.ctx, call.tag, call.sig)?;
         Some(self.mismatch_with(stranger))
+    }
+
+    /// Whether this rank begins no collective and no agreement any more: it closes, and what still keeps it has begun.
+    pub(in crate::engine) const fn begins_no_more(&self) -> bool {
+        self.closing || self.leaving && self.promised == 0
     }
 
     /// A sender whose message for this collective nobody has received.

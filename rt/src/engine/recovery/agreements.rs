@@ -144,10 +144,14 @@ impl Core {
         making: Option<Making>,
         at: &'static Location<'static>,
     ) -> u32 {
+        let ends = self.begins_no_more();
         let Some(agreement) = self.agreement(ctx) else {
             unreachable!("a handle of the communicator calls, so this rank is in it");
         };
         let Agreement { machine, calls, .. } = agreement;
+        if ends {
+            return calls.take_number(); // others may have heard that it does not call
+        }
         let call = calls.begin(machine, value, making, at);
         self.say_agreed(ctx);
         call
@@ -268,7 +272,8 @@ impl Core {
     pub(in crate::engine) fn handle_ask_agreed(&mut self, rank: u32, header: &Ask) {
         let agreement = self.recovery.agreement(header.ctx);
         let calls = agreement.is_some_and(|it| it.machine.is_under_way());
-        if !calls && (self.has_left(header.ctx) || self.is_kept_by_sends()) {
+        let stays = self.leaving && self.begins_no_more() || self.is_kept_by_sends();
+        if !calls && (self.has_left(header.ctx) || stays) {
             let key = (header.ctx, header.tag);
             self.peers
                 .control(rank, &Ask::new(Kind::Over, key, header.sig));

@@ -61,8 +61,7 @@ impl Calls {
         making: Option<Making>,
         at: &'static Location<'static>,
     ) -> u32 {
-        let number = self.number;
-        self.number = number.wrapping_add(1);
+        let number = self.take_number();
         self.all.push_back(Call {
             number,
             at,
@@ -72,6 +71,13 @@ impl Calls {
             left: false,
         });
         self.go_on(machine);
+        number
+    }
+
+    /// The number of another call; of none, unless it begins.
+    pub(super) fn take_number(&mut self) -> u32 {
+        let number = self.number;
+        self.number = number.wrapping_add(1);
         number
     }
 

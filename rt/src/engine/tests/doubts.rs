@@ -14,6 +14,7 @@ use crate::{
     group::Group,
     offload::{Action, Buffer, Builder, Lens, Program},
     ops::{About, Pair},
+    proto::agree::Value,
 };
 
 type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
@@ -105,6 +106,11 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     };
     let ticket = engine.core.ops.hold_growing::<u8>(about);
     engine.post(ticket.op);
+}
+
+fn agreed(world: &mut World, on: usize, call: u32) -> Poll<Result<Value, ErrorKind>> {
+    let core = &mut world.engines[on].core;
+    core.poll_agreed((CTX, call), Waker::noop())
 }
 
 fn ended(world: &mut World, on: usize, tickets: &Tickets) -> Option<ErrorKind> {
@@ -281,6 +287,29 @@ fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
             "{kind:?}"
         );
         assert!(rank == 1 || kind.is_some());
+    }
+}
+
+/// Its program waits for what the other one calls behind the agreement.
+#[test]
+fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
+    for promised in [0, 1] {
+        let mut world = world(2);
+        let kept = begin(&mut world, 0, (3, 1), (1, 2));
+        world.engines[0].core.promised = promised;
+        world.engines[0].begin_close();
+        let round = world.engines[1].agree(CTX, true, 3, Location::caller());
+        assert!(world.engines[1].core.ask_in_vain(false));
+        world.run_for(10 * TICK);
+        // What is promised may agree before it begins.
+        assert_eq!(agreed(&mut world, 1, round).is_ready(), promised == 0);
+        let late = world.engines[0].agree(CTX, true, 4, Location::caller());
+        world.run_for(10 * TICK);
+        let is_closed = matches!(
+            agreed(&mut world, 0, late),
+            Poll::Ready(Err(ErrorKind::Closed))
+        );
+        assert!(is_closed == (promised == 0) && ended(&mut world, 0, &kept).is_none());
     }
 }
 
