@@ -20,6 +20,10 @@ const LEFT_MAX: usize = 1 << 10;
 /// Places of displaced ones that may be those of communicators which are gone: the more, the rarer they are looked through.
 const DISPLACED_MAX: usize = 64;
 
+/// Of the collectives of a communicator, those with these bits zero look whether one of its displaced ones is long gone: often
+/// before numbers go round, and seldom enough to cost nothing.
+const DISPLACED_MASK: u32 = (1 << 16) - 1;
+
 /// Questions that are kept. A rank asks its neighbours and a few others.
 const ASKED_MAX: usize = 64;
 
@@ -113,6 +117,9 @@ impl Calls {
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
         }
+        if key.1 & DISPLACED_MASK == 0 {
+            self.forget_displaced(key);
+        }
         let before = self.over[place(key)].replace((key, sig));
         let is_news = |(ctx, tag): Key| ctx != key.0 || is_before(key.1, tag);
         if let Some(((ctx, tag), _)) = before.filter(|(other, _)| is_news(*other)) {
@@ -120,6 +127,16 @@ impl Calls {
             if is_before(*last, tag) {
                 *last = tag;
             }
+        }
+    }
+
+    /// This one is over. What was displaced long before it is known by its number alone, as long as that has not gone round.
+    #[cold]
+    fn forget_displaced(&mut self, (ctx, tag): Key) {
+        let is_old =
+            |last: &u32| is_before(*last, tag) && tag.wrapping_sub(*last) as usize > OVER_MAX;
+        if self.displaced.get(&ctx).is_some_and(is_old) {
+            self.displaced.remove(&ctx);
         }
     }
 
@@ -500,6 +517,21 @@ mod tests {
         }
         assert_eq!(calls.next(5), all + 1);
         assert!(calls.is_over((5, 0)) && calls.is_long_over((5, all)));
+    }
+
+    #[test]
+    fn what_was_displaced_is_no_reason_once_numbers_go_round() {
+        let mut calls = Calls::new();
+        calls.note_over((1, 9), 0);
+        for tag in 0..u32::try_from(OVER_MAX).unwrap() {
+            calls.note_over((3, tag), 0);
+        }
+        assert!(calls.is_long_over((1, 9)));
+        for tag in [1 << 16, 1 << 31] {
+            calls.note_over((1, tag), 0);
+            assert!(calls.is_long_over((1, tag - 1_000)));
+            assert!(!calls.is_long_over((1, tag + 20)), "it has not begun");
+        }
     }
 
     #[test]
