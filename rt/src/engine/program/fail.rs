@@ -377,9 +377,8 @@ impl Core {
     /// The message in an orphan's buffer is gone. What is on its way there still comes.
     pub(in crate::engine) fn release_void(&mut self, orphan: OpId) {
         let is_in = |body: &Body| matches!(body, Body::InOp { op, .. } if *op == orphan);
-        let slot = self.ops.live(orphan);
-        let (done, ctx) = (slot.life.is_done(), slot.about.ctx);
-        if done && self.is_deaf(ctx) && self.messages.find(is_in).is_none() {
+        let done = self.ops.live(orphan).life.is_done();
+        if done && self.messages.find(is_in).is_none() {
             self.release(orphan);
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     engine::Started,
     error::ErrorKind,
     group::Group,
-    ops::Outcome,
+    ops::{About, Outcome},
     proto::{agree::Value, matching::Envelope, wire::Revoke},
 };
 
@@ -167,6 +167,32 @@ fn a_message_that_a_dropped_receive_gave_back_leaves_nothing_behind() {
                 assert_eq!(engine.state().operations, 0, "{len} bytes, {turns} turns");
             }
         }
+    }
+}
+
+/// Nor does one of a collective, whose context nobody is said to have left.
+#[test]
+fn a_collectives_message_that_was_given_back_goes_with_the_communicator() {
+    let lens = [10, 100_000].into_iter();
+    for (len, turns) in lens.flat_map(|len| (0..8).map(move |turns| (len, turns))) {
+        let mut world = World::new(2, net(true));
+        let group = Group::First(2);
+        world.engines.iter_mut().for_each(|it| it.join(6, &group));
+        let about = |peer| About {
+            ctx: 7,
+            ..super::world::about(Some(peer), Some(1))
+        };
+        let receiver = &mut world.engines[1];
+        let recv = receiver.core.ops.hold_growing::<u8>(about(0));
+        receiver.post(recv.op);
+        let _sent = world.engines[0].send(about(1), vec![3_u8; len]);
+        world.run_for(turns * TICK);
+        let core = &mut world.engines[1].core;
+        core.forsake(recv.op);
+        [6, 7].into_iter().for_each(|ctx| core.leave_group(ctx));
+        world.run_for(20 * TICK);
+        let state = world.engines[1].state();
+        assert_eq!(state.operations, 0, "{len} bytes, {turns} turns");
     }
 }
 
