@@ -270,7 +270,14 @@ impl Core {
 
     /// A peer waits for this rank's word in an agreement.
     pub(in crate::engine) fn handle_ask_agreed(&mut self, rank: u32, header: &Ask) {
-        let agreement = self.recovery.agreement(header.ctx);
+        let mut agreement = self.recovery.agreement(header.ctx);
+        let reminded = |it: &mut Agreement| {
+            let rank = it.group.local_of(rank);
+            rank.is_some_and(|rank| it.machine.remind(rank, header.tag))
+        };
+        if agreement.as_deref_mut().is_some_and(reminded) {
+            return self.say_agreed(header.ctx);
+        }
         let calls = agreement.is_some_and(|it| it.machine.is_under_way());
         let stays = self.leaving && self.begins_no_more() || self.is_kept_by_sends();
         if !calls && (self.has_left(header.ctx) || stays) {

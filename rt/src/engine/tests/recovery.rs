@@ -5,9 +5,11 @@ use std::{
     task::{Poll, Waker},
 };
 
+use ripstop_fabric::driver::{Down, Peer as Rank, Sink};
+
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
-    engine::Started,
+    engine::{Engine, Started},
     error::ErrorKind,
     group::Group,
     ops::{About, Outcome},
@@ -299,6 +301,39 @@ fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
             assert!(!world.engines[rank].core.ask_in_vain(true), "it is over");
         }
     }
+}
+
+/// Rank 0 dies when only rank 3 has its decision, and rank 3 takes rank 1 for the next leader, which has dropped it.
+#[test]
+fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
+    let mut world = World::new(4, net(true));
+    let group = Group::First(4);
+    world.engines.iter_mut().for_each(|it| it.join(6, &group));
+    world.engines[1].core.leave_group(6);
+    let rounds = [0, 2, 3].map(|rank| {
+        let engine: &mut Engine = &mut world.engines[rank];
+        (rank, engine.agree(6, true, 3, Location::caller()))
+    });
+    world.run_for(10 * TICK);
+    assert!(world.engines[0].core.ask_in_vain(false));
+    world.step();
+    world.step();
+    world.net.cut(0, 2);
+    world.run_for(10 * TICK);
+    let is_over = |world: &mut World, (rank, call): (usize, u32)| {
+        let core = &mut world.engines[rank].core;
+        core.poll_agreed((6, call), Waker::noop()).is_ready()
+    };
+    assert!(is_over(&mut world, rounds[2]) && !is_over(&mut world, rounds[1]));
+    world.paused.insert(0);
+    for rank in [1, 2, 3] {
+        world.engines[rank].core.peer_down(Rank(0), Down::Failed);
+    }
+    for _ in 0..2 {
+        assert!(world.engines[2].core.ask_in_vain(true));
+        world.run_for(10 * TICK);
+    }
+    assert!(is_over(&mut world, rounds[1]));
 }
 
 /// It is through with what it called for.

@@ -132,11 +132,8 @@ impl Agree {
             self.go_on();
             return makes_sense;
         }
-        if round == self.before()
-            && let Say::Report { .. } = say
-            && let Some(last) = self.last.clone()
-        {
-            self.tell(from, round, Say::Decide(last));
+        if let Say::Report { .. } = say {
+            self.remind(from, round);
         }
         // Nobody is ahead of a rank that it speaks to; a decision may come twice, and late.
         round.wrapping_sub(self.number) > u32::MAX / 2
@@ -153,6 +150,17 @@ impl Agree {
         }
         self.lead();
         self.go_on();
+    }
+
+    /// A member that waits in a round asks for this rank's word. `true`: that round is over, and it is told what was decided. It
+    /// may have missed that, and this rank may take another one for the leader.
+    pub(crate) fn remind(&mut self, rank: usize, round: u32) -> bool {
+        let last = self.last.clone().filter(|_| round == self.before());
+        let over = last.is_some();
+        if let Some(last) = last {
+            self.tell(rank, round, Say::Decide(last));
+        }
+        over
     }
 
     /// What is to be sent next.
