@@ -13,7 +13,7 @@ use futures_core::Stream;
 
 use super::{Comm, split::none_left};
 use crate::{
-    engine::{Engine, Following},
+    engine::{Engine, Following, living},
     error::{ErrorKind, Result},
     group::Group,
     proto::agree::{Ranks, Value},
@@ -91,9 +91,9 @@ impl Comm {
     ///
     /// Ranks that finished or dropped this communicator are left out too. Who dies so late that the others have agreed already
     /// is a member, and the first collective fails: shrink again. Like an operation it goes on when its future is dropped: the
-    /// others have their communicator, with this rank in it. An [`agree`](Self::agree) or `shrink` that is called on this one
-    /// meanwhile begins behind it. Two agreements, or two more for each time that communicators are made in other tasks at the
-    /// same time.
+    /// others have their communicator, with this rank in it as one that has dropped it. An [`agree`](Self::agree) or `shrink`
+    /// that is called on this one meanwhile begins behind it. Two agreements, or two more for each time that communicators are
+    /// made in other tasks at the same time.
     ///
     /// # Errors
     /// `Closed`; `PeerFailed` with this rank's own number, where the network was cut and the others go on without it.
@@ -118,17 +118,13 @@ impl Comm {
             let rank = self.group().world_of(self.rank()).unwrap_or_default() as usize;
             return Err(self.error("shrink", ErrorKind::PeerFailed { rank }, None, None));
         }
-        let left = (0..self.size()).filter(|rank| !down.contains(*rank));
-        let world: Vec<u32> = left
-            .filter_map(|rank| self.group().world_of(rank))
-            .collect();
         let before = (0..self.rank()).filter(|rank| !down.contains(*rank));
         let rank = u32::try_from(before.count()).expect("less than the old one");
         Ok(Self::new(
             self.shared().clone(),
             ctx,
             rank,
-            Group::new(world),
+            living(self.group(), down),
         ))
     }
 

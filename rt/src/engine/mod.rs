@@ -50,7 +50,7 @@ pub use self::{
 pub(crate) use self::{
     peer::Store,
     program::{Job, Look, QuickRun, RunCall, RunTicket, Taken},
-    recovery::Following,
+    recovery::{Following, living},
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,

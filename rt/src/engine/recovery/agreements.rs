@@ -185,6 +185,24 @@ impl Core {
         let agreement = self.recovery.agreement(ctx);
         let waker = agreement.and_then(|agreement| agreement.calls.leave(call));
         self.wakers.extend(waker);
+        self.leave_unwanted(ctx);
+    }
+
+    /// Communicators that were made here and have no handle: the others hear what they hear of one whose last handle is gone.
+    fn leave_unwanted(&mut self, ctx: u32) {
+        let Some(agreement) = self.recovery.agreement(ctx) else {
+            return;
+        };
+        let (all, group) = (agreement.calls.take_unwanted(), agreement.group.clone());
+        for Value { down, number, .. } in all {
+            let made = living(&group, &down);
+            if !made.contains(self.programs.me()) {
+                continue; // the others go on without it
+            }
+            let both = [number, number + 1];
+            both.into_iter().for_each(|ctx| self.join_group(ctx, &made));
+            both.into_iter().for_each(|ctx| self.leave_group(ctx));
+        }
     }
 
     /// Whose word agreements wait for.
@@ -377,7 +395,14 @@ impl Core {
             }
         }
         *waits |= machine.is_under_way(); // for others than before, it may be
+        self.leave_unwanted(ctx);
     }
+}
+
+/// Those that are not down.
+pub(crate) fn living(group: &Group, down: &Ranks) -> Group {
+    let left = (0..group.len()).filter(|rank| !down.contains(*rank));
+    Group::new(left.filter_map(|rank| group.world_of(rank)).collect())
 }
 
 impl Recovery {

@@ -6,6 +6,7 @@
 
 use std::{
     collections::VecDeque,
+    mem,
     panic::Location,
     sync::Arc,
     task::{Poll, Waker},
@@ -23,6 +24,8 @@ pub(super) struct Calls {
     all: VecDeque<Call>,
     /// Of the next one; goes round.
     number: u32,
+    /// Communicators that were made and that nobody waits for here.
+    unwanted: Vec<Value>,
 }
 
 struct Call {
@@ -110,7 +113,7 @@ impl Calls {
         call.stage = Stage::Decided(value);
         let waker = call.waker.take();
         if call.left {
-            self.all.remove(at);
+            self.give_up(at);
         }
         self.go_on(machine);
         waker
@@ -138,9 +141,27 @@ impl Calls {
         call.left = true;
         let waker = call.waker.take();
         if call.is_decided() {
-            self.all.remove(at);
+            self.give_up(at);
         }
         waker
+    }
+
+    fn give_up(&mut self, at: usize) {
+        let call = self.all.remove(at);
+        if let Some(Call {
+            stage: Stage::Decided(value),
+            making: Some(_),
+            ..
+        }) = call
+            && value.flag
+        {
+            self.unwanted.push(value);
+        }
+    }
+
+    /// Communicators that this rank is in although nobody has them here.
+    pub(super) fn take_unwanted(&mut self) -> Vec<Value> {
+        mem::take(&mut self.unwanted)
     }
 
     pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {

@@ -13,8 +13,8 @@ use std::{
 
 use ripstop_fabric::driver::Down;
 
-pub(crate) use self::failures::Following;
 use self::{agreements::Agreements, failures::Follower, revoke::Early};
+pub(crate) use self::{agreements::living, failures::Following};
 use super::{Core, Engine};
 use crate::group::Group;
 

@@ -2,6 +2,7 @@
 
 use std::{
     panic::Location,
+    sync::Arc,
     task::{Poll, Waker},
 };
 
@@ -9,6 +10,7 @@ use ripstop_fabric::driver::{Down, Peer as Rank, Sink};
 
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
+    contexts::Contexts,
     engine::{Engine, Started},
     error::ErrorKind,
     group::Group,
@@ -334,6 +336,31 @@ fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
         world.run_for(10 * TICK);
     }
     assert!(is_over(&mut world, rounds[1]));
+}
+
+/// Before the communicator is made, or after.
+#[test]
+fn who_drops_its_shrink_is_in_the_communicator_as_one_that_has_dropped_it() {
+    for turns in [0, 20] {
+        let mut world = World::new(2, net(true));
+        let [here, there] = [0, 1].map(|rank: usize| {
+            let contexts = Arc::new(Contexts::default());
+            world.engines[rank].shrink(CTX, &contexts, Location::caller())
+        });
+        world.run_for(turns * TICK);
+        world.engines[1].core.forget_agreed((CTX, there));
+        world.run_for(20 * TICK);
+        let made = decided(&mut world, 0, here).expect("both have called");
+        assert!(made.flag && world.engines[1].core.has_left(made.number));
+        world.engines[0].join(made.number, &Group::First(2));
+        let call = world.engines[0].agree(made.number, true, 3, Location::caller());
+        world.run_for(10 * TICK);
+        assert!(world.engines[0].core.ask_in_vain(false));
+        world.run_for(10 * TICK);
+        let core = &mut world.engines[0].core;
+        let polled = core.poll_agreed((made.number, call), Waker::noop());
+        assert!(polled.is_ready(), "after {turns} turns");
+    }
 }
 
 /// It is through with what it called for.
