@@ -12,6 +12,9 @@ impl Comm {
     /// Splits the ranks into communicators, one for each `color`; ranks with `None` get none. In the new communicator ranks
     /// are ordered by `key`, and those with the same key by their old rank. Collective.
     ///
+    /// It moves on only when it is polled, and not any more when its future is dropped. The others wait then, as they do for a
+    /// rank that has dropped this communicator, until that rank finishes.
+    ///
     /// # Errors
     /// A member failed or finished; a rank called another collective in its place (`Mismatch`). Later collectives on this
     /// communicator end with `Revoked` then.
@@ -85,7 +88,8 @@ impl Comm {
         Ok(Some(Self::new(self.shared().clone(), ctx, rank, group)))
     }
 
-    /// The same ranks in the same order, with messages of their own. Collective.
+    /// The same ranks in the same order, with messages of their own. Collective. Waits for all ranks, as [`split`](Self::split)
+    /// does.
     ///
     /// # Errors
     /// As of [`split`](Self::split).
