@@ -20,7 +20,6 @@ use super::{
     address::of_life,
     calls::{Me, Ni, Refused},
     entries::{Entry, EntryKind},
-    lists::bits,
     rails::Door,
     stats::PortalsCounters,
 };
@@ -183,9 +182,8 @@ impl Exports {
                 .is_none_or(|exports| exports.withdraw(start))
         });
         let mut regions = self.lock();
-        let serial = regions.serial.checked_add(1).ok_or_else(|| {
-            io::Error::other("2³² regions were allocated: start the process anew")
-        })?;
+        let next = regions.serial.checked_add(1);
+        let serial = next.ok_or_else(|| io::Error::other(USED_UP))?;
         let exposed = Entry {
             memory: Some(region.range()),
             kind: EntryKind::Exposed,
@@ -237,14 +235,12 @@ impl Exports {
         self.lock().counters.get(&serial).cloned()
     }
 
-    /// Entries that peers reach by a name, on the first rail. The second takes what does not fit into the first, and none of its
+    /// Entries that peers reach by the bits of a name, on the first rail. The second takes what does not fit into the first, and none of its
     /// bytes: whoever puts there is not to think that the name is not given yet. The number to take them back by.
-    /// None where there can be no such name.
-    pub(super) fn name(&self, name: u64, region: &Region) -> Result<Option<u32>, Refused> {
+    pub(super) fn name(&self, bits: u64, region: &Region) -> Result<u32, Refused> {
         let mut regions = self.lock();
-        let (Some(bits), Some(serial)) = (bits::region(name), regions.serial.checked_add(1)) else {
-            return Ok(None);
-        };
+        let next = regions.serial.checked_add(1);
+        let serial = next.ok_or_else(|| Refused::Code(USED_UP.to_owned()))?;
         let match_bits = of_life(bits, self.nonce);
         regions.serial = serial;
         let start = region.start().addr().get();
@@ -252,7 +248,7 @@ impl Exports {
             regions.named.insert(serial, of);
         }
         let Some(door) = regions.doors.first_mut() else {
-            return Ok(None);
+            unreachable!("the first rail has been open since there are exports");
         };
         for (kind, memory) in [
             (EntryKind::Exposed, region.range()),
@@ -271,7 +267,7 @@ impl Exports {
             }
             self.counters.all.entries.add(1);
         }
-        Ok(Some(serial))
+        Ok(serial)
     }
 
     /// Takes the entries of a name back.
@@ -382,6 +378,8 @@ pub(super) fn small(table: u32) -> io::Result<u8> {
         io::Error::new(io::ErrorKind::Unsupported, why)
     })
 }
+
+const USED_UP: &str = "2³² regions were allocated: start the process anew";
 
 /// Each of them moves bytes for up to a millisecond. A peer that computes may have them fail as well, which costs the memory.
 const TRIES: u32 = 100;

@@ -71,7 +71,7 @@ fn entries_of_a_name_that_are_in_use_are_unlinked_with_their_region() {
     for is_stuck in [false, true] {
         let region = exports.allocate(LEN).expect("memory");
         let other = exports.allocate(LEN).expect("memory");
-        let serial = exports.name(7, &region).expect("room").expect("a name");
+        let serial = exports.name(7, &region).expect("room");
         rank.ground.ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
         exports.unname(serial);
         assert_eq!(kept(exports), 2, "its two entries");

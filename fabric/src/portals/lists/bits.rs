@@ -45,11 +45,13 @@ pub(super) fn data(pair: Pair, word: u64, len: u64) -> Option<u64> {
     (pair.lane < 1 << 24).then_some(DATA | pair.lane << 36 | nth << 24 | agreed)
 }
 
-/// Eighteen bits of a context, and sixteen of what it has.
+/// A name in 34 bits: thirty of a context and three of what it has, as programs have it; or seventeen and sixteen.
 const fn short(name: u64) -> Option<u64> {
     let (high, low) = (name >> 32, name & 0xffff_ffff);
-    if high < 1 << 18 && low < 1 << 16 {
-        Some(high << 16 | low)
+    if high < 1 << 30 && low < 1 << 3 {
+        Some(high << 3 | low)
+    } else if high < 1 << 17 && low < 1 << 16 {
+        Some(1 << 33 | high << 16 | low)
     } else {
         None
     }
@@ -69,7 +71,7 @@ const NTH_MAX: u64 = (1 << NTH) - 1;
 
 #[cfg(test)]
 mod tests {
-    use super::{Pair, data, keyed, named, region};
+    use super::{PLACE, Pair, data, keyed, named, region};
     use crate::portals::exports::Spot;
 
     #[test]
@@ -99,9 +101,29 @@ mod tests {
         assert_eq!(all.len(), 11);
     }
 
+    /// A communicator has two contexts, and a job may make very many of them.
+    #[test]
+    fn names_of_late_communicators_have_bits_of_their_own() {
+        let contexts = [0, 1, 1 << 3, 1 << 16, 1 << 18, 1 << 29, (1 << 30) - 1];
+        let of_programs = contexts
+            .into_iter()
+            .flat_map(|ctx| [ctx << 32, ctx << 32 | 7]);
+        let others = [8, 0xffff, 1 << 32 | 8, (1 << 17) - 1 << 32 | 0xffff];
+        let mut all: Vec<u64> = of_programs
+            .chain(others)
+            .map(|name| region(name).unwrap())
+            .collect();
+        let count = all.len();
+        assert!(all.iter().all(|bits| bits >> 60 == PLACE >> 60));
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
     #[test]
     fn what_is_too_long_has_none() {
-        assert_eq!(named(1 << 50, 0), None);
+        assert_eq!(named(1 << 62, 0), None);
+        assert_eq!(named(1 << 50 | 8, 0), None);
         assert_eq!(named(1 << 16, 0), None);
         assert_eq!(named(1, 1 << 26), None);
         assert_eq!(

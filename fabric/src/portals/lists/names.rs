@@ -113,19 +113,20 @@ impl Portals {
     }
 
     fn give_name(&mut self, name: u64, region: &Region) -> Result<(), Refused> {
+        // Not to give it silently would have peers wait for it for ever.
+        let bits = bits::region(name).ok_or_else(|| too_long(name))?;
         let start = region.start().addr().get();
         let named = match self.ground.exports.serial_of(start) {
             Some(serial) => {
                 self.name_counters(name, serial)?;
-                Some(Named::Counters(serial))
+                Named::Counters(serial)
             }
             None => {
-                let serial = self.ground.exports.name(name, region);
-                let serial = serial.map_err(|why| no_entry(&self.ground.ni, why))?;
-                serial.map(Named::Memory)
+                let serial = self.ground.exports.name(bits, region);
+                Named::Memory(serial.map_err(|why| no_entry(&self.ground.ni, why))?)
             }
         };
-        self.lists.names.extend(named.map(|named| (name, named)));
+        self.lists.names.insert(name, named);
         Ok(())
     }
 
@@ -134,7 +135,7 @@ impl Portals {
         let mut new = Vec::new();
         for (spot, cell) in self.lists.cells.range(spots_of(serial)) {
             let Some(bits) = bits::named(name, spot.nth.into()) else {
-                continue;
+                continue; // nor has any key to it
             };
             match self.ground.count_at(&self.address, cell.ct, bits) {
                 Ok(entry) => new.push((*spot, entry)),
@@ -169,6 +170,13 @@ pub(super) fn no_entry(ni: &Ni, why: Refused) -> Refused {
         Refused::Later(why) => Refused::Later(more(why)),
         Refused::Code(why) => Refused::Code(more(why)),
     }
+}
+
+fn too_long(name: u64) -> Refused {
+    Refused::Code(format!(
+        "the name {name:#x} finds no place in the match bits of Portals: 2²⁹ communicators have one; make fewer, or set \
+         RIPSTOP_COLLECTIVES=messages"
+    ))
 }
 
 fn failure(why: String) -> Failure {

@@ -158,6 +158,30 @@ fn lists_end_with_advice_as_long_as_a_name_has_no_room() {
 }
 
 #[test]
+fn lists_end_as_long_as_a_name_is_to_be_given_that_no_bits_say() {
+    const TOO_LONG: u64 = 1 << 63;
+    let mut world = World::new("sandia42", 2);
+    let counters = Counters::for_tasks(world.rank(1), 2).expect("memory");
+    let region = world.rank(1).allocate(4096).expect("memory");
+    for region in [counters.region(), &region] {
+        let name = TOO_LONG;
+        world.lists(&counters, 9, 1);
+        world.posts(1, Command::Name { name, region });
+        world.until(|world| !world.heard(1).ended.is_empty());
+        let ended = world.heard(1).ended.pop();
+        let Some((1, Err(Failure::Transport(why)))) = ended else {
+            panic!("{ended:?}");
+        };
+        assert!(why.to_string().contains("fewer"), "{why}");
+        world.posts(1, Command::Unname { name });
+        world.posts(1, Command::Cancel { token: Token(1) });
+        world.until(|world| world.heard(1).ended.pop().is_some());
+    }
+    world.lists(&counters, 0, 3);
+    world.until(|world| world.heard(1).triggered == 1);
+}
+
+#[test]
 fn a_list_whose_count_is_to_be_sent_again_ends_as_long_as_a_name_has_no_room() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
