@@ -40,6 +40,8 @@ pub(super) struct Listed {
     pub(super) over: bool,
     /// A peer that has no place for what was put to it: it has called another collective, or has failed and will say why.
     pub(super) stranger: Option<u32>,
+    /// What was put found no place, and it is not known yet at whom or why.
+    homeless: bool,
     /// Ranks that are through with it, and had said so when they were asked last.
     through: BTreeSet<u32>,
     /// Those that have said so since.
@@ -116,6 +118,7 @@ impl State {
             tells,
             over: false,
             stranger: None,
+            homeless: false,
             through: BTreeSet::new(),
             said_through: BTreeSet::new(),
             ending: None,
@@ -249,11 +252,15 @@ impl Engine {
         let lot = self.core.programs.slots.get(&listed.key)?;
         let posted = listed.posted.as_ref().filter(|_| first)?;
         match why {
-            // When there is none, a peer has closed its memory, and will say why.
             Failure::Unmatched | Failure::BadRange => {
-                let stranger = run.group.world_of(posted.stranger(&lot.slot)?)?;
-                listed.stranger = Some(stranger);
                 run.asked = false;
+                let stranger = posted.stranger(&lot.slot);
+                let Some(stranger) = stranger.and_then(|peer| run.group.world_of(peer)) else {
+                    // A peer has closed its memory, and will say why; or nobody does.
+                    listed.homeless = true;
+                    return (!self.core.hears_in_order()).then(homeless);
+                };
+                listed.stranger = Some(stranger);
                 let waits = self.core.doubts(stranger, (key, sig));
                 (!waits).then(|| self.core.mismatch_with(stranger))
             }
@@ -397,11 +404,16 @@ impl Core {
         })
     }
 
-    /// What ranks have said that are through has had time to overtake what they have put. Whether there are new ones.
+    /// What ranks have said that are through has had time to overtake what they have put. Whether there are new ones. And those
+    /// that have closed their memory have had time to say why.
     pub(super) fn believe_through(&mut self, index: u32) -> bool {
         let Some(listed) = self.programs.listed(index) else {
             return false;
         };
+        if listed.homeless {
+            self.fail(index, homeless());
+            return true;
+        }
         let said = std::mem::take(&mut listed.said_through);
         let news = !said.is_subset(&listed.through);
         listed.through.extend(said);
@@ -457,6 +469,14 @@ fn overcounted() -> ErrorKind {
     ErrorKind::Transport(io::Error::other(
         "more was counted in a collective than its ranks have to count: a peer or an adapter has counted what was not its own; \
          RIPSTOP_COLLECTIVES=messages for all ranks does without counters",
+    ))
+}
+
+/// What a collective ends in whose peers say nothing of why they have no place for what it puts.
+fn homeless() -> ErrorKind {
+    ErrorKind::Transport(io::Error::other(
+        "a peer has no place for what a collective puts there, and does not say why: its memory is closed, or the adapter finds no \
+         name of it; RIPSTOP_COLLECTIVES=messages for all ranks does without names",
     ))
 }
 

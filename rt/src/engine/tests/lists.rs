@@ -62,6 +62,8 @@ struct Lines {
     begin: bool,
     /// Something of them is under way that should be over.
     moves: bool,
+    /// What is put finds no place before a peer has said where.
+    homeless: bool,
 }
 
 /// Ranks whose first rail is cut off.
@@ -100,6 +102,9 @@ impl Adapter {
         else {
             return;
         };
+        if self.script.lock().unwrap().homeless {
+            return self.told.push_back((token, Failure::BadRange));
+        }
         for when in [Some(&task.when), task.and.as_ref()].into_iter().flatten() {
             let missing = when.threshold.saturating_sub(when.counter.value());
             let _wake = when.counter.add(missing);
@@ -193,8 +198,13 @@ impl Two {
 
     /// An adapter that says when a peer dies, or does not.
     fn over(detects_death: bool) -> Self {
+        Self::after(detects_death, Lines::default())
+    }
+
+    /// Whose first rank has an adapter that says this.
+    fn after(detects_death: bool, lines: Lines) -> Self {
         let broken = Broken::default();
-        let scripts: [Script; 2] = Default::default();
+        let scripts = [lines, Lines::default()].map(|lines| Arc::new(Mutex::new(lines)));
         let adapters = loopback::world(2).into_iter().zip(0..);
         let adapters = adapters.map(|(inner, me)| {
             let mut adapter = Adapter::new(me, inner, &broken);
@@ -354,6 +364,26 @@ fn who_finds_no_place_at_a_peer_that_never_says_why_takes_it_for_a_stranger() {
 }
 
 #[test]
+fn who_finds_no_place_and_hears_from_nobody_why_says_so_after_a_while() {
+    let homeless = Lines {
+        homeless: true,
+        ..Lines::default()
+    };
+    let mut two = Two::after(true, homeless);
+    let op = two.tickets[0].buffers.op;
+    for asked in [false, true] {
+        assert!(!two.world.engines[0].core.is_done(op), "{asked}");
+        assert!(two.world.engines[0].core.ask_in_vain(false));
+        two.world.run_for(10 * TICK);
+    }
+    let kinds = two.kinds();
+    let [ErrorKind::Transport(why), ErrorKind::Aborted { rank: 0 }] = &kinds else {
+        panic!("{kinds:?}");
+    };
+    assert!(why.to_string().contains("no place"), "{why}");
+}
+
+#[test]
 fn a_peer_that_has_finished_ends_what_it_did_not_come_to_and_nothing_earlier() {
     for (tag, ends) in [(4, false), (0, true)] {
         let mut two = Two::new();
@@ -402,6 +432,7 @@ fn a_peer_that_counts_for_a_task_that_is_under_way_fails_its_program() {
         watched: vec![two.ends()],
         begin: true,
         moves: true,
+        ..Lines::default()
     };
     let _wake = two.ends().add(1);
     is_overcounted(two);
