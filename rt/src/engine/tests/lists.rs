@@ -58,6 +58,8 @@ type Script = Arc<Mutex<Lines>>;
 struct Lines {
     /// Counters that thresholds were asked for of, in that order.
     watched: Vec<Counter>,
+    /// Regions that it was asked for, in that order.
+    regions: Vec<Region>,
     /// Its lists have begun.
     begin: bool,
     /// Something of them is under way that should be over.
@@ -169,7 +171,9 @@ impl Driver for Adapter {
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
         let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
         self.regions = self.regions.checked_sub(1).ok_or_else(no_memory)?;
-        self.inner.allocate(len)
+        let region = self.inner.allocate(len)?;
+        self.script.lock().unwrap().regions.push(region.clone());
+        Ok(region)
     }
 
     /// Nobody ever uses it.
@@ -413,6 +417,22 @@ fn a_program_whose_end_is_counted_while_its_list_waits_is_not_over() {
     assert!(two.is_over());
     let taken = two.world.engines[1].core.take_run(&two.tickets[1]);
     assert!(taken.unwrap().0.is_ok());
+}
+
+#[test]
+fn a_program_is_asked_for_whose_adapter_has_not_shown_what_the_one_before_counted() {
+    let mut two = Two::new();
+    two.scripts[1].lock().unwrap().begin = true;
+    let _wake = two.ends().add(1);
+    assert!(two.is_over());
+    // After the lanes and the landings of the slot: the counters of the program, which serve the next one.
+    let counters = two.scripts[1].lock().unwrap().regions[2].clone();
+    counters.write(0, &[0; 8]);
+    let tag = 4; // the same slot
+    let ticket = two.world.engines[1].run(RunCall { tag, ..call(1) }, buffers(1), None);
+    assert_eq!(two.scripts[1].lock().unwrap().regions.len(), 3);
+    assert!(two.world.engines[1].core.ask_in_vain(false));
+    assert!(!two.world.engines[1].core.is_done(ticket.buffers.op));
 }
 
 #[test]

@@ -302,9 +302,13 @@ impl Posted {
     }
 
     /// Whether it lacks messages of peers from whom nothing comes any more. Counters may count others' messages, too: that these
-    /// lack is sure where even all together they come to less than what those peers send.
+    /// lack is sure where even all together they come to less than what those peers send. Where an adapter counts, what it has
+    /// counted for this program and the ones before may not be seen yet.
     pub(crate) fn starves(&self, gone: impl Fn(usize) -> bool) -> bool {
-        let counted = |nth: usize| self.own.counters.at(nth).value() - self.own.before[nth];
+        let counted = |nth: usize| {
+            let value = self.own.counters.at(nth).value();
+            value.saturating_sub(self.own.before[nth])
+        };
         let all = self.lowering.receives_from(gone);
         all.into_iter()
             .any(|(counter, count)| counted(counter as usize) < count)
