@@ -21,7 +21,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000), conflicts_with = "overlap")]
     away: Option<u64>,
 
-    /// With --away or --overlap: how many ranks compute; the others sleep, and leave their cores free [default: all]
+    /// With --away or --overlap: how many ranks compute; the others sleep, and leave their cores free [default: all].
+    /// Figures of --overlap are means of those that compute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     computing: Option<u32>,
 }

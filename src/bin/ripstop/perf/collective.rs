@@ -25,9 +25,10 @@ use crate::hidden;
 /// With --overlap, `pure` is the collective alone, `compute` the computation alone, `overall` both at once: OSU overlap is
 /// 100 - (overall - compute) / pure in percent, IMB overlap (pure + compute - overall) / min(pure, compute). Availability is the
 /// speed of the computation meanwhile; agent CPU is what other threads of the rank used. With --computing, the other ranks sleep
-/// for as long: that leaves a core to those who move the bytes. Those who compute begin later than the others, by 50 µs for each
-/// rank, as these may need the same processor to begin; that is in the others' times. `words` are those of an adapter to its host
-/// about the task lists of a call, on the rank that got most.
+/// for as long: that leaves a core to those who move the bytes. All of these figures are then means of the ranks that compute,
+/// and say nothing of those that sleep. Those who compute begin later than the others, by 50 µs for each rank, as these may need
+/// the same processor to begin. `words` are those of an adapter to its host about the task lists of a call, on the rank that got
+/// most.
 ///
 /// With --tests T, the computation is in T + 1 parts with a test between each two, as others call `MPI_Test`. A test polls the
 /// collective's future once, with the waker of its task; if it is not complete, the task yields, and other tasks that are ready
@@ -238,9 +239,9 @@ impl<'a> Bench<'a> {
         iters: u64,
         (computing, tests): (usize, u64),
     ) -> Result<Row> {
-        let pure = self.pure(iters).await?;
+        let pure = self.loops(iters, Meanwhile::Nothing, computing).await?;
+        let pure = pure.overall;
         let computes = self.world.rank() < computing;
-        let head_start = computes && computing < self.world.size();
         let meanwhile = if computes {
             Meanwhile::Rounds {
                 rounds: calibrated(pure),
@@ -249,16 +250,15 @@ impl<'a> Bench<'a> {
         } else {
             Meanwhile::Sleep(Duration::from_secs_f64(pure / 1e6))
         };
-        let compute = self
-            .mean(middle([(); 9].map(|()| meanwhile.alone())))
-            .await?;
+        let alone = middle([(); 9].map(|()| meanwhile.alone()));
+        let compute = mean_of(self.world, computing, alone).await?;
         let Means {
             overall,
             computed,
             testing,
             agent,
             words,
-        } = self.loops(iters, meanwhile, head_start).await?;
+        } = self.loops(iters, meanwhile, computing).await?;
         let times = [pure, compute, overall];
         let row = row
             .figure("pure_us", "pure µs", pure)
@@ -279,7 +279,8 @@ impl<'a> Bench<'a> {
 
     /// Microseconds of a call alone.
     pub(super) async fn pure(&mut self, iters: u64) -> Result<f64> {
-        Ok(self.loops(iters, Meanwhile::Nothing, false).await?.overall)
+        let all = self.world.size();
+        Ok(self.loops(iters, Meanwhile::Nothing, all).await?.overall)
     }
 
     /// Waits until all ranks are here.
@@ -289,7 +290,9 @@ impl<'a> Bench<'a> {
 
     /// Calls with a barrier before each. Who computes while others sleep takes a processor that they would need to leave the
     /// barrier, and lets them begin.
-    async fn loops(&mut self, iters: u64, meanwhile: Meanwhile, head_start: bool) -> Result<Means> {
+    async fn loops(&mut self, iters: u64, meanwhile: Meanwhile, computing: usize) -> Result<Means> {
+        let lets_begin = computing < self.world.size();
+        let head_start = lets_begin && matches!(meanwhile, Meanwhile::Rounds { .. });
         let (mut sums, mut words) = ([0; 4], 0);
         for _ in 0..iters {
             self.world.barrier().await?;
@@ -311,21 +314,28 @@ impl<'a> Bench<'a> {
         let [words] = self.world.all_reduce([words], Max).await?;
         Ok(Means {
             words,
-            overall: self.mean(overall).await?,
-            computed: self.mean(computed).await?,
-            testing: self.mean(testing).await?,
-            agent: self.mean(agent).await?,
+            overall: mean_of(self.world, computing, overall).await?,
+            computed: mean_of(self.world, computing, computed).await?,
+            testing: mean_of(self.world, computing, testing).await?,
+            agent: mean_of(self.world, computing, agent).await?,
         })
     }
 
     /// The average over ranks.
     pub(super) async fn mean(&self, number: f64) -> Result<f64> {
-        let [sum] = self.world.all_reduce([number], Sum).await?;
-        Ok(sum / lossy(self.world.size() as u64))
+        mean_of(self.world, self.world.size(), number).await
     }
 }
 
-/// Microseconds of a call, averaged over calls and ranks.
+/// The average over the first `computing` ranks: what one of them loses is not shared with those that sleep.
+async fn mean_of(world: &Comm, computing: usize, number: f64) -> Result<f64> {
+    let counts = world.rank() < computing;
+    let number = if counts { number } else { 0.0 };
+    let [sum] = world.all_reduce([number], Sum).await?;
+    Ok(sum / lossy(computing as u64))
+}
+
+/// Microseconds of a call, averaged over calls and over the ranks that compute.
 struct Means {
     overall: f64,
     computed: f64,
@@ -358,3 +368,20 @@ Examples:
   ripstop run -n 2 -- ripstop perf collective all_to_all --size 64K --overlap --tests 100
   ripstop run -n 2 -- ripstop perf collective all_to_all --size 1M --overlap --computing 1
   ripstop run -n 2 --bind core -- ripstop perf collective all_to_all --size 1M --away 20 --computing 1 --iters 50";
+
+#[cfg(test)]
+mod tests {
+    use ripstop::{Comm, Result};
+
+    use super::mean_of;
+
+    #[ripstop::test(ranks = 3)]
+    async fn who_sleeps_is_in_no_mean(world: Comm) -> Result<()> {
+        let lost = [7.0, 3.0, 1e9][world.rank()];
+        assert_eq!(mean_of(&world, 1, lost).await?, 7.0);
+        assert_eq!(mean_of(&world, 2, lost).await?, 5.0);
+        let all = [7.0, 3.0, 2.0][world.rank()];
+        assert_eq!(mean_of(&world, 3, all).await?, 4.0);
+        Ok(())
+    }
+}

@@ -27,7 +27,7 @@ pub(super) enum Meanwhile {
 /// What became of that.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Passed {
-    /// Nanoseconds of the computation or the sleep.
+    /// Nanoseconds of the computation, or of the sleep, which no figure is made of.
     pub(super) computed: u64,
     /// Nanoseconds of the tests.
     pub(super) testing: u64,
