@@ -127,7 +127,10 @@ impl World {
             host.free_at += ps(costs.wake_ns);
             self.heap.push(host.free_at, What::Resume(rank));
         }
-        let wake = if asleep && !costs.polls {
+        // An agent sleeps whenever it has nothing to do, also where an application that waits would look all the time.
+        let agent_sleeps =
+            !asleep && host.computing && costs.agent && self.now >= host.agent_free_at;
+        let wake = if asleep && !costs.polls || agent_sleeps {
             costs.wake_ns
         } else {
             0

@@ -61,7 +61,8 @@ pub struct HostModel {
     /// The adapter interrupts the host for each arrival and completion, also while its application computes: that takes
     /// `wake_ns` from the computation, unless there is an `agent`.
     pub interrupts: bool,
-    /// A progress agent with a processor of its own makes turns while the application computes.
+    /// A progress agent with a processor of its own makes turns while the application computes. It sleeps between them, and is
+    /// woken in `wake_ns` whether or not the application `polls` when it waits.
     pub agent: bool,
     /// That agent has no processor of its own: its turns, and the wake-ups for them, lengthen what the application computes.
     pub steals: bool,

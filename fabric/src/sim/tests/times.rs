@@ -92,6 +92,32 @@ fn a_message_takes_the_time_of_the_formula() {
     }
 }
 
+#[test]
+fn an_agent_that_sleeps_while_its_application_computes_has_to_be_woken() {
+    for polls in [false, true] {
+        let mut model = odd_model();
+        (model.host.polls, model.host.agent) = (polls, true);
+        let expected = one_way(&model, 8, true) / 1000;
+        let mut stage = Stage::new(model, 2);
+        let (mut computes, mut heard_at) = (false, None);
+        stage.run(|rank| {
+            match rank.me {
+                0 if rank.now() == 0 => rank.send(1, &[1; 8]),
+                1 if !std::mem::replace(&mut computes, true) => {
+                    rank.cluster.compute(1, std::time::Duration::from_millis(1));
+                }
+                1 if rank.messages() > 0 && heard_at.is_none() => {
+                    assert!(rank.computing, "the agent takes it");
+                    heard_at = Some(rank.now());
+                }
+                _ => {}
+            }
+            None
+        });
+        assert_eq!(heard_at, Some(expected), "polls: {polls}");
+    }
+}
+
 /// When the last byte of all flows is taken: each flow is 64 messages of 64 KiB. Queues are longer than that.
 fn flows_end_at(model: &Model, ranks: u32, flows: &[(u32, u32)]) -> u64 {
     let mut stage = Stage::new(model.clone(), ranks);
