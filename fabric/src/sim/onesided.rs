@@ -1,4 +1,7 @@
-//! Puts, gets and atomics: done by adapters alone.
+//! Puts, gets and atomics: done without the processor of the target.
+//!
+//! Between nodes adapters do them alone; within one the processor of the origin copies, which its host pays for, unless it is the
+//! put of a task: that goes by the adapter also where the target is near.
 //!
 //! A put writes when its last byte is at the target, and completes when the word of that is back. A get reads when its request is
 //! at the target, and completes when the last byte is back. The bytes go from the one range of the process to the other at that
@@ -109,12 +112,15 @@ impl World {
         host.commands += 1;
         host.counts.bytes_sent += deed.bulk();
         self.stats.bytes += deed.bulk();
-        let calls = if self.network.is_inside(origin, target) {
-            self.model.node.access_ns
+        // Within a node the origin's processor copies, while the bytes pass through the node's memory.
+        let (calls, copies) = if self.network.is_inside(origin, target) {
+            let node = &self.model.node;
+            (node.access_ns, deed.bulk() * node.byte_ps)
         } else {
-            0
+            (0, 0)
         };
         let posted = self.spend(origin, ps(self.model.host.send_ns + calls));
+        self.spend(origin, copies);
         let refusal = if self.link(origin, target).down {
             Some(Why::PeerDown)
         } else {
@@ -173,8 +179,8 @@ impl World {
     /// As many chunks on their way at a time as there are rails: whichever is free takes the next.
     fn stream_out(&mut self, key: OpKey, at: u64) {
         let Some(op) = self.op(key) else { return };
-        let inside = self.network.is_inside(op.origin, op.target);
-        let streams = if inside {
+        let by_processor = op.task.is_none() && self.network.is_inside(op.origin, op.target);
+        let streams = if by_processor {
             1
         } else {
             self.network.rails().min(op.unsent)
@@ -445,6 +451,14 @@ impl World {
         }
         keys.sort_unstable_by_key(|key| key.slot);
         keys
+    }
+
+    /// Whether a packet is a piece of what a task puts.
+    pub(super) fn is_of_task(&self, cargo: Cargo) -> bool {
+        let Cargo::Chunk { op, .. } = cargo else {
+            return false;
+        };
+        self.op(op).is_some_and(|op| op.task.is_some())
     }
 
     fn op(&self, key: OpKey) -> Option<&Op> {

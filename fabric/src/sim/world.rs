@@ -259,7 +259,11 @@ impl World {
     pub(super) fn go(&mut self, slot: u32, rail: u32, toll: Time) -> Time {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
-        let passage = self.network.carry(self.now, (from, to), (len, toll), rail);
+        let passage = if self.network.is_inside(from, to) && self.is_of_task(packet.cargo) {
+            self.network.loop_back(self.now, from, len, rail)
+        } else {
+            self.network.carry(self.now, (from, to), (len, toll), rail)
+        };
         self.stats.packets += 1;
         self.heap.push(passage.arrives, What::Arrive(slot));
         passage.next

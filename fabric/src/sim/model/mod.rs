@@ -185,7 +185,7 @@ pub struct NodeModel {
     pub latency_ns: u64,
     /// g of one of them.
     pub gap_ns: u64,
-    /// G between two of them.
+    /// G between two of them. A put or get keeps the processor of its origin so long, which copies it.
     pub byte_ps: u64,
     /// A put or get between two of them, on top of what a message costs its host: the system call.
     pub access_ns: u64,

@@ -110,6 +110,20 @@ impl Network {
         }
     }
 
+    /// Sends bytes through an adapter of a node and back into the same node: both of its sides are busy with them.
+    pub(super) fn loop_back(&mut self, at: Time, from: u32, len: u64, rail: u32) -> Passage {
+        let adapter = index(from / self.node.ranks * self.nic.rails + rail);
+        let (send, receive) = (&mut self.sends[adapter], &mut self.receives[adapter]);
+        let transfer = len * self.nic.byte_ps;
+        let start = at.max(*send).max(*receive);
+        let free_at = start + transfer.max(ps(self.nic.gap_ns));
+        (*send, *receive) = (free_at, free_at);
+        Passage {
+            arrives: start + transfer + ps(self.nic.match_ns),
+            next: free_at,
+        }
+    }
+
     fn carry_inside(&mut self, at: Time, from: u32, len: u64) -> Passage {
         let port = &mut self.ports[index(from)];
         let start = at.max(*port);

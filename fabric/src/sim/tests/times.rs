@@ -211,6 +211,47 @@ fn ranks_of_a_node_talk_by_the_nodes_constants() {
     }
 }
 
+#[test]
+fn within_a_node_the_origins_processor_copies_what_is_put_or_got() {
+    const LEN: usize = 64 << 10;
+    let mut model = odd_model();
+    (model.node.ranks, model.node.access_ns) = (2, 83);
+    model.host.copy_byte_ps = 0;
+    let (host, nic, node) = (&model.host, &model.nic, &model.node);
+    let copies = LEN as u64 * node.byte_ps / 1000;
+    let posts = host.send_ns + node.access_ns;
+    let mut stage = Stage::new(model.clone(), 2);
+    let far = stage.ranks[1].as_mut().unwrap();
+    let region = far.driver.allocate(LEN).unwrap();
+    let key = far.driver.expose(region.range()).unwrap();
+    let near = far.driver.allocate(LEN).unwrap();
+    let (from, to, into, token) = (near.range(), Peer(1), key, Token(9));
+    let (mut posted, mut done_at) = (false, 0);
+    stage.run(|rank| {
+        if rank.me == 0 && !std::mem::replace(&mut posted, true) {
+            rank.post(Command::Put {
+                to,
+                from,
+                into,
+                count: None,
+                token,
+            });
+            assert_eq!(rank.now(), posts + copies, "and then it is free again");
+        } else if rank.me == 0 && rank.heard.contains(&Heard::Complete(9)) {
+            done_at = rank.now();
+        }
+        None
+    });
+    // The copy is the transfer: it takes no time twice.
+    let way = nic.command_ns + 2 * node.latency_ns;
+    let told = host.detect_ns + host.wake_ns + host.recv_ns;
+    assert_eq!(done_at, posts + copies + way + told);
+    for is_put in [true, false] {
+        let (within, _) = one_sided_ends_at(&model, LEN, is_put);
+        assert!(within >= posts + copies, "put: {is_put}, {within}");
+    }
+}
+
 /// When a put or a get of `len` bytes from or to rank 1 is complete at rank 0, and when short messages that rank 0 sends to rank
 /// 1 every 10 µs meanwhile are taken.
 fn one_sided_ends_at(model: &Model, len: usize, is_put: bool) -> (u64, Vec<u64>) {
