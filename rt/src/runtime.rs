@@ -392,7 +392,7 @@ fn assemble(
         board: Some((board, boot.on_node())),
         crowded,
         per_node,
-        neighbours,
+        neighbours: neighbours.into(),
     };
     Parts {
         engine: Engine::new(driver, setup),

@@ -362,3 +362,34 @@ fn adapters_go_on_while_ranks_compute() {
         assert!(after < Duration::from_micros(5), "{after:?}");
     }
 }
+
+/// An exchange among the ranks of a row, while all compute: it is over at once afterwards, or it is not.
+fn exchange_in_rows(rows: impl Fn(usize) -> usize) -> Duration {
+    let mut model = Model::preset("bxi").unwrap();
+    model.node.ranks = 4;
+    let rows = std::rc::Rc::new(rows);
+    let report = Simulation::new(16).model(model).run(move |world| {
+        let row = rows(world.rank());
+        async move {
+            let row = world.split(Some(row.try_into().unwrap()), 0).await.unwrap();
+            let row = row.unwrap();
+            let exchange = row.all_to_all(vec![1_u64; 4 << 14]);
+            sim::compute(&world, Duration::from_millis(5)).await;
+            let computed = sim::now(&world);
+            exchange.await.unwrap();
+            sim::now(&world) - computed
+        }
+    });
+    let after = report.unwrap().results.into_iter().map(Option::unwrap);
+    after.max().unwrap()
+}
+
+#[test]
+fn adapters_carry_collectives_between_nodes_and_processors_those_within_one() {
+    let [within, between] = [
+        exchange_in_rows(|rank| rank / 4),
+        exchange_in_rows(|rank| rank % 4),
+    ];
+    assert!(between < Duration::from_micros(5), "{between:?}");
+    assert!(within > Duration::from_micros(10), "{within:?}");
+}

@@ -30,7 +30,7 @@ pub(crate) struct Place {
     /// So many ranks of the world on each node, in order, where that is known; the last node may have fewer.
     pub(crate) per_node: Option<u32>,
     /// Ranks whose memory processors reach, though there is an adapter too: this one among them, ascending, or nobody.
-    pub(crate) neighbours: Vec<u32>,
+    pub(crate) neighbours: Arc<[u32]>,
 }
 
 /// What was chosen at start, and why; `ripstop info` prints it.

@@ -65,6 +65,8 @@ struct Common {
     /// Nobody asks a simulated rank for its own.
     counters: Arc<Counters>,
     ring: Arc<dyn Fn(u32) + Send + Sync>,
+    /// Of the node whose ranks are made: adapters carry out lists, but processors reach the memory of these.
+    neighbours: Arc<[u32]>,
 }
 
 impl<T: 'static> Ranks<T> {
@@ -271,6 +273,7 @@ impl<T: 'static> Ranks<T> {
             choices,
             counters,
             ring,
+            neighbours,
         } = common.get_or_insert_with(|| {
             let paths = Paths::new(driver.caps(), &self.settings);
             let inside = self.cluster.cost_inside();
@@ -281,9 +284,14 @@ impl<T: 'static> Ranks<T> {
                 choices: Arc::new(choices),
                 counters: Arc::default(),
                 ring: Arc::new(move |rank| cluster.wake(rank)),
+                neighbours: Arc::default(),
             }
         });
         let size = self.size;
+        let node = rank - rank % self.ranks_per_node;
+        if rank == node && self.ranks_per_node > 1 {
+            *neighbours = (node..size.min(node.saturating_add(self.ranks_per_node))).collect();
+        }
         let setup = EngineSetup {
             rank,
             size,
@@ -301,11 +309,11 @@ impl<T: 'static> Ranks<T> {
             place: Place {
                 rank,
                 size,
-                node: rank - rank % self.ranks_per_node,
+                node,
                 board: None,
                 crowded: false,
                 per_node: Some(self.ranks_per_node),
-                neighbours: Vec::new(),
+                neighbours: Arc::clone(neighbours),
             },
             settings: Arc::clone(&self.settings),
             counters: Arc::clone(counters),
