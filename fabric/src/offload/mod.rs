@@ -33,6 +33,27 @@ pub(crate) use lists::{Lists, Order, TASKS_MAX, Told, is_own};
 pub use task::{Action, Landing, Pair, Target, Task, When};
 pub(crate) use watches::Watches;
 
+/// Tasks that are let wait where so many triggered operations can: one for four of them, of which most tasks need about as many.
+/// Where there are only a few, a task for each, as long as they are no more than eight: what finds no room is the host's to look
+/// at.
+pub(crate) const fn tasks_for(operations: u32) -> usize {
+    match operations {
+        0..8 => operations as usize,
+        8..64 => 8,
+        64.. => {
+            let tasks = operations as usize / 4;
+            if tasks < LISTED_MAX {
+                tasks
+            } else {
+                LISTED_MAX
+            }
+        }
+    }
+}
+
+/// Enough for any schedule that is cut into lists, and no burden for an adapter.
+const LISTED_MAX: usize = 512;
+
 /// What a driver without task lists says to one.
 pub(crate) const NO_LISTS: &str = "this driver runs no task lists: its `Caps::triggered_max` is 0";
 

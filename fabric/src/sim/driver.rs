@@ -19,6 +19,7 @@ use crate::{
         Post, Progress, Sink, WaitOn,
     },
     memory::{Region, RemoteRegion},
+    offload::tasks_for,
 };
 
 /// A rank of a [`Cluster`].
@@ -319,7 +320,7 @@ pub(super) fn caps(config: &Config) -> Caps {
         },
         tag_matching: None,
         triggered_max: if reliable {
-            index(config.model.nic.triggered)
+            tasks_for(config.model.nic.triggered)
         } else {
             0
         },

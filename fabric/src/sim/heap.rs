@@ -19,7 +19,7 @@ pub(super) enum What {
     Arrive(u32),
     /// A rail is free for the next chunk of an operation.
     Stream { op: OpKey, rail: u8 },
-    /// An adapter has done something within its own rank's memory.
+    /// An adapter does something at its own rank.
     Local { rank: u32, slot: u32 },
     /// A host looks what there is, unless it has another appointment since.
     Look { rank: u32, ticket: u32 },

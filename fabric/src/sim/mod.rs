@@ -10,6 +10,7 @@
 //! An executor of ranks calls [`advance`](Cluster::advance) until a host must run, runs what is runnable on it, and says
 //! [`end_turn`](Cluster::end_turn). Programs that know drivers only let the cluster run by itself ([`Config::free_running`]).
 
+mod calls;
 mod config;
 mod counting;
 mod crc;

@@ -1,12 +1,14 @@
 //! Task lists, which adapters run by themselves.
 //!
 //! A task waits at each counter that has not come far enough; a count takes it from there, and when it waits nowhere any more it
-//! begins. Beginning one takes its adapter `nic.triggered_ns`, one after the other, and then it goes the way of any command. To
-//! post a list costs the host what a command does, and the copy of 64 bytes for each task.
+//! begins. That takes the adapter of its node `nic.triggered_ns` for each operation that the task is, one after the other, and then
+//! it goes the way of any command: what is moved or combined within a rank's memory leaves the adapter and comes back, as bytes of
+//! others do. To post a list costs the host its [`calls`](super::calls).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
+    calls::{calls_of, operations_of},
     heap::{Time, What},
     onesided::Deed,
     slab::{Slab, index},
@@ -28,9 +30,7 @@ pub(super) struct Lists {
     at: BTreeMap<(usize, usize), VecDeque<(u64, u32)>>,
     lists: Slab<List>,
     runs: BTreeMap<u64, Run>,
-    locals: Slab<(Local, Begun)>,
-    /// When the adapter can begin another task.
-    free_at: Time,
+    planned: Slab<Planned>,
     /// A list found no room.
     refused: bool,
 }
@@ -39,6 +39,8 @@ pub(super) struct Lists {
 #[derive(Debug)]
 struct Waiting {
     then: Action,
+    /// Of the adapter.
+    operations: u64,
     list: u32,
     /// Counters that it waits for.
     unmet: usize,
@@ -55,7 +57,7 @@ struct List {
 #[derive(Debug, Default)]
 struct Run {
     lists: usize,
-    /// Tasks that have begun and are not over.
+    /// Tasks that have begun and are not over, and words to the host.
     flying: usize,
     /// Why no further task begins, until that is told.
     broken: Option<Why>,
@@ -79,7 +81,17 @@ pub(super) struct Put {
     pub(super) into: RemoteRegion,
 }
 
-/// What an adapter does in its own rank's memory.
+/// What an adapter will do at its own rank.
+#[derive(Debug)]
+enum Planned {
+    /// Say that a list has begun.
+    Tell(Token),
+    /// Send what a task moves within its rank's memory through itself.
+    Send(Local, Begun),
+    /// Do what a task does in its rank's memory.
+    Do(Local, Begun),
+}
+
 #[derive(Debug)]
 enum Local {
     Count(RemoteCounter, u64),
@@ -110,8 +122,7 @@ impl World {
             return false;
         }
         let ready = lists.add(tasks, token);
-        let copied = self.model.host.copy_byte_ps * TASK_LEN * tasks.len() as u64;
-        let posted = self.spend(rank, ps(self.model.host.send_ns) + copied);
+        let posted = self.spend(rank, ps(self.model.host.send_ns) * calls_of(tasks));
         for task in ready {
             self.begin(rank, task, posted);
         }
@@ -150,12 +161,48 @@ impl World {
         self.settle_run(rank, task.token);
     }
 
-    /// What a task does within its rank's memory is due.
-    pub(super) fn do_locally(&mut self, rank: u32, slot: u32) {
+    /// What the adapter is to do at its own rank is due.
+    pub(super) fn act_locally(&mut self, rank: u32, slot: u32) {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
         };
-        let (local, task) = lists.take_local(slot);
+        match lists.planned.remove(slot) {
+            Planned::Tell(token) => self.tell_begun(rank, token),
+            Planned::Send(local, task) => {
+                let rail = self.network.home_rail(rank, rank);
+                let sent = self.network.loop_back(self.now, rank, local.len(), rail);
+                self.plan(rank, sent.arrives, Planned::Do(local, task));
+            }
+            Planned::Do(local, task) => self.do_locally(rank, local, task),
+        }
+    }
+
+    /// All tasks of a list have begun, and there may be room for another.
+    fn tell_begun(&mut self, rank: u32, token: Token) {
+        let host = &mut self.hosts[index(rank)];
+        let Some(lists) = &mut host.lists else {
+            return;
+        };
+        if lists.calls_again() {
+            host.nudged = true;
+            self.notify(rank);
+        }
+        let Some(run) = self.run(rank, token) else {
+            return;
+        };
+        run.flying -= 1;
+        if !run.is_broken() {
+            self.put_notice(rank, rank, Notice::Triggered(token));
+        }
+        self.settle_run(rank, token);
+    }
+
+    fn run(&mut self, rank: u32, token: Token) -> Option<&mut Run> {
+        let lists = self.hosts[index(rank)].lists.as_mut()?;
+        lists.runs.get_mut(&token.0)
+    }
+
+    fn do_locally(&mut self, rank: u32, local: Local, task: Begun) {
         match local {
             Local::Count(key, by) => {
                 if let Ok(counter) = self.hosts[index(rank)].counter(rank, key) {
@@ -171,24 +218,19 @@ impl World {
     }
 
     fn begin(&mut self, rank: u32, slot: u32, at: Time) {
-        let triggered = ps(self.model.nic.triggered_ns);
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
         };
-        let Some((then, token, is_last)) = lists.take(slot) else {
+        let Some((task, token, is_last)) = lists.take(slot) else {
             return; // an earlier one of its list has failed
         };
-        lists.free_at = lists.free_at.max(at) + triggered;
-        let at = lists.free_at;
-        if lists.calls_again() {
-            self.hosts[index(rank)].nudged = true;
-            self.notify(rank);
+        let (then, operations) = task;
+        let at = self.network.trigger(at, rank, operations);
+        // Before what comes of the last one.
+        if is_last {
+            self.plan(rank, at, Planned::Tell(token));
         }
         self.perform_task(rank, then, token, at);
-        if is_last {
-            self.put_notice(rank, rank, Notice::Triggered(token));
-            self.settle_run(rank, token);
-        }
     }
 
     fn perform_task(&mut self, rank: u32, then: Action, token: Token, at: Time) {
@@ -221,12 +263,8 @@ impl World {
                 self.put_by_itself(leaves, (rank, to.0), put, task);
             }
             Action::Count { to, counter, by } if to.0 == rank => {
-                self.plan_local(
-                    rank,
-                    at,
-                    Local::Count(counter, by),
-                    Begun { token, done: None },
-                );
+                let task = Begun { token, done: None };
+                self.plan(rank, at, Planned::Do(Local::Count(counter, by), task));
             }
             Action::Count { to, counter, by } => {
                 let bytes = bytemuck::bytes_of(&counter).to_vec();
@@ -236,8 +274,8 @@ impl World {
                 self.task_over(rank, Begun { token, done: None }, Ok(()));
             }
             Action::Copy { from, into, done } => {
-                let copied = at + self.model.nic.byte_ps * from.len() as u64;
-                self.plan_local(rank, copied, Local::Copy(from, into), Begun { token, done });
+                let copy = Local::Copy(from, into);
+                self.plan(rank, leaves, Planned::Send(copy, Begun { token, done }));
             }
             Action::Combine {
                 from,
@@ -245,16 +283,15 @@ impl World {
                 how,
                 done,
             } => {
-                let combined = at + self.model.nic.byte_ps * from.len() as u64;
-                let local = Local::Combine(from, into, how);
-                self.plan_local(rank, combined, local, Begun { token, done });
+                let combine = Local::Combine(from, into, how);
+                self.plan(rank, leaves, Planned::Send(combine, Begun { token, done }));
             }
         }
     }
 
-    fn plan_local(&mut self, rank: u32, at: Time, local: Local, task: Begun) {
+    fn plan(&mut self, rank: u32, at: Time, planned: Planned) {
         if let Some(lists) = &mut self.hosts[index(rank)].lists {
-            let slot = lists.locals.insert((local, task));
+            let slot = lists.planned.insert(planned);
             self.heap.push(at, What::Local { rank, slot });
         }
     }
@@ -293,6 +330,16 @@ impl World {
     }
 }
 
+impl Local {
+    /// Bytes that it moves.
+    const fn len(&self) -> u64 {
+        match self {
+            Self::Count(..) => 0,
+            Self::Copy(from, _) | Self::Combine(from, ..) => from.len() as u64,
+        }
+    }
+}
+
 impl Run {
     const fn is_broken(&self) -> bool {
         self.failed || self.broken.is_some()
@@ -318,6 +365,7 @@ impl Lists {
         for task in tasks {
             let slot = self.waiting.insert(Waiting {
                 then: task.then.clone(),
+                operations: operations_of(task),
                 list,
                 unmet: task.unmet().count(),
             });
@@ -354,17 +402,18 @@ impl Lists {
         ready
     }
 
-    /// A task begins: what it does, of whose lists it is, and whether it is the last of its list.
-    fn take(&mut self, slot: u32) -> Option<(Action, Token, bool)> {
+    /// A task begins: what it does, in how many operations, of whose lists it is, and whether it is the last of its list.
+    fn take(&mut self, slot: u32) -> Option<((Action, u64), Token, bool)> {
         self.waiting.get(slot)?;
-        let Waiting { then, list, .. } = self.waiting.remove(slot);
+        let task = self.waiting.remove(slot);
+        let (then, list) = ((task.then, task.operations), task.list);
         self.count -= 1;
         let List { token, left } = &mut self.lists[list];
         let token = *token;
         *left -= 1;
         let is_last = *left == 0;
         let run = self.runs.entry(token.0).or_default();
-        run.flying += 1;
+        run.flying += 1 + usize::from(is_last);
         if is_last {
             self.lists.remove(list);
             run.lists -= 1;
@@ -375,10 +424,6 @@ impl Lists {
     /// Whether the host is to hear that there is room.
     fn calls_again(&mut self) -> bool {
         self.refused && self.count == 0 && std::mem::take(&mut self.refused)
-    }
-
-    fn take_local(&mut self, slot: u32) -> (Local, Begun) {
-        self.locals.remove(slot)
     }
 
     /// Tasks of a token that have not begun never will.
@@ -402,6 +447,3 @@ impl Lists {
         self.at.retain(|_, queue| !queue.is_empty());
     }
 }
-
-/// Bytes that a host writes for a task.
-const TASK_LEN: u64 = 64;

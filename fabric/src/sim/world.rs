@@ -177,7 +177,7 @@ impl World {
             What::Depart(packet) => self.depart(packet),
             What::Arrive(packet) => self.arrive(packet),
             What::Stream { op, rail } => self.stream(op, rail),
-            What::Local { rank, slot } => self.do_locally(rank, slot),
+            What::Local { rank, slot } => self.act_locally(rank, slot),
             What::Look { rank, ticket } => self.look(rank, ticket),
             What::Resume(rank) => self.resume(rank),
             What::Room { rank, peer } => self.make_room(rank, peer),

@@ -49,7 +49,7 @@ use super::{
 };
 use crate::{
     driver::{Failure, Token},
-    offload::{NO_LISTS, Task, When},
+    offload::{NO_LISTS, Task, When, tasks_for},
 };
 
 /// All lists of a rank.
@@ -134,11 +134,10 @@ enum Code {
 pub(super) fn room(ni: &Ni) -> usize {
     let most = ni.limits.max_triggered_ops;
     let gears = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
-    match most.min(gears) {
-        _ if !ni.has_triggers() || ni.wire.flawed.is_some() || !ni.ends_to_dead => 0,
-        few @ 0..64 => few.min(8) as usize,
-        many => (many / 4).min(TASKS_MAX) as usize,
+    if !ni.has_triggers() || ni.wire.flawed.is_some() || !ni.ends_to_dead {
+        return 0;
     }
+    tasks_for(most.min(gears))
 }
 
 /// Bytes of a block that atomics of this interface combine.
@@ -356,8 +355,6 @@ fn whens(task: &Task) -> impl Iterator<Item = &When> {
 const ATOMICS_MAX: usize = 4;
 /// A longer block is combined sooner by a processor than by the atomics of an adapter.
 const PIECE_MAX: usize = 2048;
-/// Enough for any schedule that is cut into lists, and no burden for an adapter.
-const TASKS_MAX: u32 = 512;
 
 #[cfg(test)]
 mod tests {

@@ -113,7 +113,8 @@ pub struct NicModel {
     ///
     /// [`Caps::triggered_max`]: crate::driver::Caps::triggered_max
     pub triggered_ns: u64,
-    /// Such operations that can wait at a time.
+    /// Such operations that can wait at a time: the entries of its queue, as an adapter counts them, and not tasks. A task is
+    /// several (`sim::calls` says how many), and a rank may have one waiting for four of these, as the driver for Portals lets it.
     pub triggered: u32,
     /// The most bytes that one of them combines into others, at the pace of [`byte_ps`](Self::byte_ps); 0 leaves reductions to
     /// hosts.

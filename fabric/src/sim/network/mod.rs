@@ -29,6 +29,8 @@ pub(super) struct Network {
     links: Vec<Time>,
     /// When a rank can send through its node's memory.
     ports: Vec<Time>,
+    /// When a node's adapter can begin another task: the one of the first rail, which carries out all lists.
+    triggers: Vec<Time>,
 }
 
 /// The way of a packet.
@@ -55,6 +57,7 @@ impl Network {
             receives: free(rails * index(nodes)),
             links: free(rails * wiring.links()),
             ports: free(index(ranks)),
+            triggers: free(index(nodes)),
             wiring,
         }
     }
@@ -70,7 +73,8 @@ impl Network {
 
     /// Bytes that it takes.
     pub(super) const fn footprint(&self) -> usize {
-        let times = self.sends.len() + self.receives.len() + self.links.len() + self.ports.len();
+        let adapters = self.sends.len() + self.receives.len() + self.triggers.len();
+        let times = adapters + self.links.len() + self.ports.len();
         times * size_of::<Time>()
     }
 
@@ -108,6 +112,14 @@ impl Network {
             arrives: at + way,
             next: at,
         }
+    }
+
+    /// The adapter of a rank's node begins a task of so many operations, at `at` or as soon as it has begun others. Returns when it
+    /// has.
+    pub(super) fn trigger(&mut self, at: Time, rank: u32, operations: u64) -> Time {
+        let free_at = &mut self.triggers[index(rank / self.node.ranks)];
+        *free_at = at.max(*free_at) + ps(self.nic.triggered_ns) * operations;
+        *free_at
     }
 
     /// Sends bytes through an adapter of a node and back into the same node: both of its sides are busy with them.

@@ -2,6 +2,7 @@
 
 mod faults;
 mod guards;
+mod lists;
 mod lives;
 mod rails;
 mod stage;
