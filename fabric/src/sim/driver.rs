@@ -19,7 +19,6 @@ use crate::{
         Post, Progress, Sink, WaitOn,
     },
     memory::{Region, RemoteRegion},
-    offload::tasks_for,
 };
 
 /// A rank of a [`Cluster`].
@@ -320,7 +319,7 @@ pub(super) fn caps(config: &Config) -> Caps {
         },
         tag_matching: None,
         triggered_max: if reliable {
-            tasks_for(config.model.nic.triggered)
+            config.model.nic.tasks()
         } else {
             0
         },

@@ -1,9 +1,9 @@
 //! Task lists, which adapters run by themselves.
 //!
 //! A task waits at each counter that has not come far enough; a count takes it from there, and when it waits nowhere any more it
-//! begins. That takes the adapter of its node `nic.triggered_ns` for each operation that the task is, one after the other, and then
-//! it goes the way of any command: what is moved or combined within a rank's memory leaves the adapter and comes back, as bytes of
-//! others do. To post a list costs the host its [`calls`](super::calls).
+//! begins. That takes the adapter of its node `nic.triggered_ns` for each operation that the task is, one after the other. Then
+//! it goes the way of any command: what is moved or combined within a rank's memory leaves the adapter and comes back, as bytes
+//! of others do. To post a list costs the host its [`calls`](super::calls).
 
 use std::collections::{BTreeMap, VecDeque};
 

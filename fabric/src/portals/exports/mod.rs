@@ -235,8 +235,8 @@ impl Exports {
         self.lock().counters.get(&serial).cloned()
     }
 
-    /// Entries that peers reach by the bits of a name, on the first rail. The second takes what does not fit into the first, and none of its
-    /// bytes: whoever puts there is not to think that the name is not given yet. The number to take them back by.
+    /// Entries that peers reach by the bits of a name, on the first rail. The second takes what does not fit into the first, and
+    /// none of its bytes: whoever puts there is not to think that the name is not given yet. The number to take them back by.
     pub(super) fn name(&self, bits: u64, region: &Region) -> Result<u32, Refused> {
         let mut regions = self.lock();
         let next = regions.serial.checked_add(1);

@@ -108,7 +108,7 @@ mod tests {
         let of_programs = contexts
             .into_iter()
             .flat_map(|ctx| [ctx << 32, ctx << 32 | 7]);
-        let others = [8, 0xffff, 1 << 32 | 8, (1 << 17) - 1 << 32 | 0xffff];
+        let others = [8, 0xffff, 1 << 32 | 8, ((1 << 17) - 1) << 32 | 0xffff];
         let mut all: Vec<u64> = of_programs
             .chain(others)
             .map(|name| region(name).unwrap())

@@ -20,6 +20,7 @@ use std::ops::RangeInclusive;
 
 pub(super) use self::noise::Detours;
 pub use self::server::Server;
+use crate::offload::tasks_for;
 
 /// Adapters that a node can have.
 const RAILS: RangeInclusive<u32> = 1..=8;
@@ -113,8 +114,7 @@ pub struct NicModel {
     ///
     /// [`Caps::triggered_max`]: crate::driver::Caps::triggered_max
     pub triggered_ns: u64,
-    /// Such operations that can wait at a time: the entries of its queue, as an adapter counts them, and not tasks. A task is
-    /// several (`sim::calls` says how many), and a rank may have one waiting for four of these, as the driver for Portals lets it.
+    /// Such operations that can wait at a time: the entries of its queue, of which [tasks](Self::tasks) take several.
     pub triggered: u32,
     /// The most bytes that one of them combines into others, at the pace of [`byte_ps`](Self::byte_ps); 0 leaves reductions to
     /// hosts.
@@ -222,6 +222,15 @@ impl Default for Model {
             },
             pmi: PmiModel::default(),
         }
+    }
+}
+
+impl NicModel {
+    /// Tasks that a rank may have waiting. Each is several triggered operations (`sim::calls` says how many): one for four
+    /// entries, as the driver for Portals lets it.
+    #[must_use]
+    pub const fn tasks(&self) -> usize {
+        tasks_for(self.triggered)
     }
 }
 

@@ -114,8 +114,8 @@ impl Network {
         }
     }
 
-    /// The adapter of a rank's node begins a task of so many operations, at `at` or as soon as it has begun others. Returns when it
-    /// has.
+    /// The adapter of a rank's node begins a task of so many operations, at `at` or as soon as it has begun others. Returns when
+    /// it has.
     pub(super) fn trigger(&mut self, at: Time, rank: u32, operations: u64) -> Time {
         let free_at = &mut self.triggers[index(rank / self.node.ranks)];
         *free_at = at.max(*free_at) + ps(self.nic.triggered_ns) * operations;

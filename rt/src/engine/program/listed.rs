@@ -475,8 +475,8 @@ fn overcounted() -> ErrorKind {
 /// What a collective ends in whose peers say nothing of why they have no place for what it puts.
 fn homeless() -> ErrorKind {
     ErrorKind::Transport(io::Error::other(
-        "a peer has no place for what a collective puts there, and does not say why: its memory is closed, or the adapter finds no \
-         name of it; RIPSTOP_COLLECTIVES=messages for all ranks does without names",
+        "a peer has no place for what a collective puts there, and does not say why: its memory is closed, or the adapter finds \
+         no name of it; RIPSTOP_COLLECTIVES=messages for all ranks does without names",
     ))
 }
 

@@ -290,7 +290,9 @@ fn puts_that_start_before_the_inner_cells_are_computed_are_hidden_and_messages_a
     let exposed = ["two-sided", "pscw-split", "pscw-needed"].map(|way| figures(way, "exposed"));
     println!("{exposed:.2?} % of a step exposed");
     assert!(exposed[0] > 3.0, "{exposed:?}");
-    assert!(exposed[1] < 1.0 && exposed[2] < 1.0, "{exposed:?}");
+    // What stays within a node is copied by its processors.
+    let most = exposed[0] / 2.0;
+    assert!(exposed[1] < most && exposed[2] < most, "{exposed:?}");
     let packed = |way| figures(way, "pack_us");
     let ratio = packed("pscw-needed") / packed("pscw-split");
     assert!((0.49..0.51).contains(&ratio), "{ratio} of all layers");
