@@ -19,7 +19,8 @@ use std::{env, sync::Arc, time::Instant};
 use ripstop_rt::{
     Comm, Runtime, Sum,
     offload::{
-        Action, Buffer, Builder, Collective, Lens, Program, Reducer, Side, Signature, Span, StepId,
+        Action, Buffer, Builder, Collective, Lens, Loaded, Program, Reducer, Side, Signature, Span,
+        StepId,
     },
 };
 
@@ -117,7 +118,7 @@ async fn call(
     let collective = Collective {
         name: operation.name,
         signature: operation.signature,
-        program: Arc::clone(&operation.program),
+        program: Loaded::new(&operation.program),
         reducer: operation.sums.then(|| Reducer::new::<f64>(Sum)),
         by_blocks: false,
     };
