@@ -373,7 +373,7 @@ fn exchange_in_rows(rows: impl Fn(usize) -> usize) -> Duration {
         async move {
             let row = world.split(Some(row.try_into().unwrap()), 0).await.unwrap();
             let row = row.unwrap();
-            let exchange = row.all_to_all(vec![1_u64; 4 << 14]);
+            let exchange = row.all_to_all(vec![1_u64; 4 << 17]);
             sim::compute(&world, Duration::from_millis(5)).await;
             let computed = sim::now(&world);
             exchange.await.unwrap();
