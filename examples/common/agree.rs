@@ -4,15 +4,17 @@ use std::error::Error;
 
 use ripstop::{Collectives, Comm, Max, Min};
 
-/// Whether no rank refuses to begin. Of each machine the first rank that does says why. Collective.
+/// Whether it `fits` all machines: a rank answers for its node. Of each machine the first rank that refuses says why.
+/// Collective.
 ///
 /// # Errors
 /// That sentence, on that rank; or a rank failed.
 pub(crate) async fn agreed(
     world: &Comm,
-    node: &Comm,
-    mine: Result<(), String>,
+    fits: impl FnOnce(&Comm) -> Result<(), String>,
 ) -> Result<bool, Box<dyn Error>> {
+    let node = world.split_node().await?;
+    let mine = fits(&node);
     let silent = u64::MAX;
     let me = node.rank() as u64;
     let refusing = if mine.is_err() { me } else { silent };

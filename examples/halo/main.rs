@@ -5,6 +5,8 @@
 
 #[path = "../common/agree.rs"]
 mod agree;
+#[path = "../common/asked.rs"]
+mod asked;
 mod heat;
 #[path = "../common/memory.rs"]
 mod memory;
@@ -23,18 +25,15 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    let (options, domain) = match prepare(&world) {
-        Ok(Some(prepared)) => prepared,
-        // All ranks see the same arguments: one of them speaks.
-        Ok(None) if world.rank() == 0 => return help(),
-        Err(sentence) if world.rank() == 0 => return Err(sentence.into()),
-        _ => return Ok(()),
+    let Some((options, domain)) = asked::asked(&world, prepare(&world), help)? else {
+        return Ok(());
     };
-    let node = world.split_node().await?;
-    let what = format!("a box of {} cells", shown(options.global));
-    let bytes = options.bytes(node.size(), world.rank() == 0);
-    let fits = memory::check(&what, bytes, node.size());
-    if !agree::agreed(&world, &node, fits).await? {
+    let fits = |node: &Comm| {
+        let what = format!("a box of {} cells", shown(options.global));
+        let bytes = options.bytes(node.size(), world.rank() == 0);
+        memory::check(&what, bytes, node.size())
+    };
+    if !agree::agreed(&world, fits).await? {
         return Ok(());
     }
     run(&world, &options, domain).await

@@ -5,6 +5,8 @@
 
 #[path = "../common/agree.rs"]
 mod agree;
+#[path = "../common/asked.rs"]
+mod asked;
 mod fft;
 #[path = "../common/files.rs"]
 mod files;
@@ -33,15 +35,10 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    let (options, grid) = match prepare(&world) {
-        Ok(Some(prepared)) => prepared,
-        // All ranks see the same arguments: one of them speaks.
-        Ok(None) if world.rank() == 0 => return help(),
-        Err(sentence) if world.rank() == 0 => return Err(sentence.into()),
-        _ => return Ok(()),
+    let Some((options, grid)) = asked::asked(&world, prepare(&world), help)? else {
+        return Ok(());
     };
-    let node = world.split_node().await?;
-    if !agree::agreed(&world, &node, fits(&world, &node, &options)).await? {
+    if !agree::agreed(&world, |node| fits(&world, node, &options)).await? {
         return Ok(());
     }
     match options.precision {
