@@ -54,6 +54,10 @@ pub(crate) const fn tasks_for(operations: u32) -> usize {
 /// Enough for any schedule that is cut into lists, and no burden for an adapter.
 const LISTED_MAX: usize = 512;
 
+/// Bytes of a block that one triggered operation combines, at the most: a longer one is combined sooner by a processor than by
+/// the atomics of an adapter.
+pub(crate) const PIECE_MAX: usize = 2048;
+
 /// What a driver without task lists says to one.
 pub(crate) const NO_LISTS: &str = "this driver runs no task lists: its `Caps::triggered_max` is 0";
 

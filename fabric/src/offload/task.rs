@@ -173,9 +173,13 @@ impl When {
 }
 
 impl Task {
+    /// What it waits for.
+    pub fn whens(&self) -> impl Iterator<Item = &When> {
+        [Some(&self.when), self.and.as_ref()].into_iter().flatten()
+    }
+
     /// What it waits for still.
     pub(crate) fn unmet(&self) -> impl Iterator<Item = &When> {
-        let both = [Some(&self.when), self.and.as_ref()];
-        both.into_iter().flatten().filter(|when| !when.is_met())
+        self.whens().filter(|when| !when.is_met())
     }
 }

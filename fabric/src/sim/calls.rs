@@ -11,15 +11,11 @@
 //!
 //! Each call costs the host what a command does, and each operation its adapter `nic.triggered_ns`.
 
-use crate::offload::{Action, Target, Task};
+use crate::offload::{Action, PIECE_MAX, Target, Task};
 
 /// Triggered operations of a task.
 pub(super) fn operations_of(task: &Task) -> u64 {
-    let whens = [Some(&task.when), task.and.as_ref()];
-    let waits = whens
-        .into_iter()
-        .flatten()
-        .filter(|when| when.threshold > 0);
+    let waits = task.whens().filter(|when| when.threshold > 0);
     let (acts, ends) = match &task.then {
         Action::Put { target, done, .. } => {
             let counts = matches!(target, Target::Known { count: Some(_), .. });
@@ -45,9 +41,6 @@ pub(super) fn calls_of(tasks: &[Task]) -> u64 {
     let each = |task| operations_of(task) + others(task);
     1 + tasks.iter().map(each).sum::<u64>()
 }
-
-/// Bytes of one atomic.
-const PIECE_MAX: usize = 2048;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,6 @@ use super::{
     },
     Code, Polled, Waits, bits,
     lower::Plan,
-    whens,
 };
 use crate::{
     driver::Token,
@@ -68,7 +67,7 @@ impl Work {
 impl Portals {
     /// Hands a task to the adapter.
     pub(super) fn arm(&mut self, task: &Task, token: Token, begun: Ct) -> Result<(), Refused> {
-        let late = whens(task).filter(|when| when.threshold > 0);
+        let late = task.whens().filter(|when| when.threshold > 0);
         let waits: Vec<(Ct, Waits)> = late
             .map(|when| self.waits_for(when))
             .collect::<Result<_, _>>()?;

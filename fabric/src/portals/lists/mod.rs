@@ -49,7 +49,7 @@ use super::{
 };
 use crate::{
     driver::{Failure, Token},
-    offload::{NO_LISTS, Task, When, tasks_for},
+    offload::{NO_LISTS, PIECE_MAX, Task, When, tasks_for},
 };
 
 /// All lists of a rank.
@@ -179,7 +179,7 @@ impl Portals {
     }
 
     fn has_room_for(&self, tasks: &[Task]) -> bool {
-        let waits = |task: &&Task| !whens(task).all(|when| self.is_over(when));
+        let waits = |task: &&Task| !task.whens().all(|when| self.is_over(when));
         let new = tasks.iter().filter(waits).count() as u64;
         if new == 0 {
             return true; // and nobody would tell its owner when there is room again
@@ -346,15 +346,8 @@ const fn quiet(profile: &Profile) -> u32 {
         | options.me_event_over_disable
 }
 
-/// What a task waits for.
-fn whens(task: &Task) -> impl Iterator<Item = &When> {
-    [Some(&task.when), task.and.as_ref()].into_iter().flatten()
-}
-
 /// Atomics of a task: with what else waits for its counter, no more than the shortest queue of such has room for.
 const ATOMICS_MAX: usize = 4;
-/// A longer block is combined sooner by a processor than by the atomics of an adapter.
-const PIECE_MAX: usize = 2048;
 
 #[cfg(test)]
 mod tests {

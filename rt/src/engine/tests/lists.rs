@@ -107,7 +107,7 @@ impl Adapter {
         if self.script.lock().unwrap().homeless {
             return self.told.push_back((token, Failure::BadRange));
         }
-        for when in [Some(&task.when), task.and.as_ref()].into_iter().flatten() {
+        for when in task.whens() {
             let missing = when.threshold.saturating_sub(when.counter.value());
             let _wake = when.counter.add(missing);
         }

@@ -458,8 +458,7 @@ fn is_met(when: &When) -> bool {
 
 /// What a task waits for still.
 fn unmet(task: &Task) -> impl Iterator<Item = &When> {
-    let both = [Some(&task.when), task.and.as_ref()];
-    both.into_iter().flatten().filter(|when| !is_met(when))
+    task.whens().filter(|when| !is_met(when))
 }
 
 /// Whether there was room.
