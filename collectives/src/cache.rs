@@ -77,7 +77,7 @@ impl Caller<'_> {
     /// The algorithms that it named.
     #[inline]
     fn named(&self) -> Option<Tuning> {
-        (!ptr::eq(self.tuning, &raw const AUTO)).then_some(*self.tuning)
+        (!ptr::eq(self.tuning, &AUTO)).then_some(*self.tuning)
     }
 }
 

@@ -136,7 +136,8 @@ impl<'a> Call<'a> {
         all
     }
 
-    /// Begins.
+    /// Begins. One piece of code with all that leads here: to hand a call on from one function to the next took as long as to
+    /// send it.
     #[inline(always)]
     pub(crate) fn begin<I: SendBuf, O: RecvBuf, H: Home<I, O>>(
         self,

@@ -5,12 +5,13 @@ use std::{fmt, ops::Deref};
 use ripstop_rt::{Comm, Result, offload::Signature};
 
 use crate::{
-    Collectives, Edges, Neighborhood, Tuning,
+    Collectives, Edges, Neighborhood,
     ask::{Ask, Verb},
     call::Call,
     op::{BarrierOp, Nothing},
     plan::Pairing,
     ragged::{RaggedOp, finish},
+    tuning::AUTO,
 };
 
 /// A communicator whose ranks have named their neighbours. Made by [`Graph::new`].
@@ -85,7 +86,7 @@ fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32])
 /// All ranks meet, and hear if something is wrong with one.
 fn agree(comm: &Comm, wrong: Option<String>) -> BarrierOp {
     let ask = Ask::of(Verb::Barrier, "graph");
-    let mut call = Call::new::<u8>(comm, &Tuning::AUTO, &ask);
+    let mut call = Call::new::<u8>(comm, &AUTO, &ask);
     if let Some(sentence) = wrong {
         call.refuse(sentence);
     }

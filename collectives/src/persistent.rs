@@ -14,11 +14,12 @@ use ripstop_rt::{
 };
 
 use crate::{
-    Collectives, Reduction, Tuning,
+    Collectives, Reduction,
     ask::{Ask, Verb},
     cache::Ready,
     call::{Call, ready},
     op::{CollectiveOp, Nothing},
+    tuning::AUTO,
 };
 
 /// A collective with its buffers, planned once: each [`run`](Self::run) is one call of it, and plans nothing. By messages it
@@ -182,7 +183,7 @@ impl<T: Wire> Draft<T> {
         elem: usize,
     ) -> Self {
         let barrier = Ask::of(Verb::Barrier, name);
-        let mut meeting = Call::new::<u8>(comm, &Tuning::AUTO, &barrier);
+        let mut meeting = Call::new::<u8>(comm, &AUTO, &barrier);
         let planned = ready.and_then(|ready| Planned::of(ready, elem));
         match &planned {
             // Where counts are a rank's own, the first run compares them.

@@ -65,23 +65,24 @@ pub(super) fn keep(comm: Comm) {
 pub(crate) fn call_of(program: &Arc<Program>) -> Box<RunCall> {
     let spare = CALLS.with(|spare| {
         let spare = &mut *spare.try_borrow_mut().ok()?;
-        let is_it = |kept: &RunCall| Arc::ptr_eq(&kept.program, program);
-        let at = spare.iter().rposition(|kept| is_it(kept))?;
+        let at = spare
+            .iter()
+            .rposition(|kept| Arc::ptr_eq(&kept.program, program))?;
         Some(spare.swap_remove(at))
     });
     spare.unwrap_or_else(|| room_for(program))
 }
 
-/// In the room of the call that has waited longest, unless there may be more.
+/// In room that the call before has been taken out of, if there is any.
 #[cold]
 fn room_for(program: &Arc<Program>) -> Box<RunCall> {
     let program = Arc::clone(program);
-    let full = CALLS.with(|spare| {
+    let left = CALLS.with(|spare| {
         let spare = &mut *spare.try_borrow_mut().ok()?;
         let at = spare.iter().position(|kept| kept.is_left())?;
         Some(spare.swap_remove(at))
     });
-    match full {
+    match left {
         Some(mut room) => {
             room.program = program;
             room

@@ -241,6 +241,7 @@ impl View {
             // aligned for the element (`RunCall::wrong` looks, and scratch always is), and no other step is in the way.
             unsafe { reducer.op.combine(at, to, len, side) };
         };
+        // Short ones nearly always are, and to look for rows takes longer than they do.
         if from.is_contiguous() && into.is_contiguous() && from.len > 0 {
             return reduce((from.start, into.start, from.len));
         }

@@ -245,9 +245,9 @@ impl Core {
     /// A peer says that a collective has failed. That is believed of members.
     pub(in crate::engine) fn handle_abort(&mut self, rank: u32, header: &Abort) {
         let key = (header.ctx, header.tag);
-        let makes_sense = |_: &Why| !header.ctx.is_multiple_of(2);
+        let is_of_collectives = !key.0.is_multiple_of(2);
         let member = self.group_of(key.0).map(|group| group.contains(rank));
-        match Why::read(header).filter(makes_sense) {
+        match Why::read(header).filter(|_| is_of_collectives) {
             Some(_) if member.is_none() => self.hear_early(key.0, rank, Some(*header)),
             Some(why) if member == Some(true) => {
                 if matches!(why, Why::Finished(who) if who == rank) {

@@ -63,16 +63,22 @@ impl Engine {
         let steps = &quick.order[run.over..quick.sends];
         let sent = self.send_in_order(call, steps, &memory);
         run.over += sent;
+        if sent < steps.len() {
+            self.core.keep_quick_memory(memory);
+            return Look::Waits;
+        }
         // Whoever receives nothing is through, and so is the last to come: with its first look at what has come on its way here
         // while what it sent is on its way there.
-        let found = (sent == steps.len()).then(|| self.look_with(run, &memory));
+        let found = match self.find(call) {
+            Look::Over => self.receive_quick(run, &memory),
+            found => found,
+        };
         self.core.keep_quick_memory(memory);
         match found {
-            None => Look::Waits,
             // What does not come by a cell would be offered, and its sender waits until somebody gets it.
-            Some(Look::Waits) if self.is_offered_some(&run.call) => Look::Unusual,
-            Some(Look::Unusual) => Look::Unusual,
-            Some(Look::Over | Look::Waits) => Look::Over,
+            Look::Waits if self.is_offered_some(&run.call) => Look::Unusual,
+            Look::Unusual => Look::Unusual,
+            Look::Over | Look::Waits => Look::Over,
         }
     }
 
@@ -116,14 +122,6 @@ impl Engine {
         let found = self.receive_quick(run, &memory);
         self.core.keep_quick_memory(memory);
         found
-    }
-
-    #[inline]
-    fn look_with<I, O>(&mut self, run: &mut QuickRun<I, O>, memory: &Memory) -> Look {
-        match self.find(&run.call) {
-            Look::Over => self.receive_quick(run, memory),
-            found => found,
-        }
     }
 
     /// Whether all its messages are there.

@@ -297,7 +297,7 @@ impl Core {
             return self.say_agreed(header.ctx);
         }
         let calls = agreement.is_some_and(|it| it.machine.is_under_way());
-        let stays = self.leaving && self.begins_no_more() || self.is_kept_by_sends();
+        let stays = self.leaving && self.promised == 0 || self.is_kept_by_sends();
         if !calls && (self.has_left(header.ctx) || stays) {
             let key = (header.ctx, header.tag);
             self.peers
