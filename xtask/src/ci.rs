@@ -3,10 +3,21 @@
 use crate::{
     book, examples, loom,
     step::{Gate, Task},
-    test, tidy, vm,
+    test::{self, launchers::Missing},
+    tidy, vm,
 };
 
+/// Leaves out, and names, the tests under launchers that are not installed.
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+    steps(gate, Missing::LeaveOut)
+}
+
+/// Installs the launchers that tests start ranks under first.
+pub(crate) fn run_installing(gate: &mut Gate) -> Result<(), String> {
+    steps(gate, Missing::Install)
+}
+
+fn steps(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     gate.run("format", &Task::cargo(&["fmt", "--all", "--check"]))?;
     tidy::run(gate)?;
     gate.run(
@@ -22,7 +33,7 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
         ]),
     )?;
     gate.run("documentation", &documentation())?;
-    test::small(gate)?;
+    test::small(gate, launchers)?;
     // The guest takes a third of the gate's time and one processor.
     vm::test_beside(gate, |gate| {
         test::large(gate)?;

@@ -25,8 +25,8 @@ mod vm;
 const HELP: &str = "\
 The gate and the chores of the workspace.
 
-cargo xtask ci              everything that must hold before a change goes in, step by step
-cargo xtask test [--fast]   all tests, with the reactor the machine offers and again with epoll; --fast: once
+cargo xtask ci [--install]  everything that must hold before a change goes in, step by step
+cargo xtask test            the tests of every day; `test --help` says what --all and --install add
 cargo xtask portals         the tests of that which run over the software Portals, with ranks as processes
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
@@ -65,8 +65,8 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
             Ok(())
         }
         ["ci"] => Gate::open(ci::run),
-        ["test"] => Gate::open(test::all),
-        ["test", "--fast"] => Gate::open(test::fast),
+        ["ci", "--install"] => Gate::open(ci::run_installing),
+        ["test", options @ ..] => test::run(options),
         ["portals"] => Gate::open(test::portals::run),
         ["tidy"] => Gate::open(tidy::run),
         ["book"] => Gate::open(book::run),

@@ -1,22 +1,79 @@
-//! `cargo xtask test`: all tests, with both reactors, on simulated fabrics and over the software Portals.
+//! `cargo xtask test`: the tests of every day; with `--all` also those with the other reactor, on simulated fabrics, over the
+//! software Portals, and the large simulations.
 
+pub(crate) mod launchers;
 pub(crate) mod portals;
 
-use std::process::Command;
-
+use self::launchers::Missing;
 use crate::step::{Gate, Task};
 
-pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
-    small(gate)?;
+const HELP: &str = "\
+The tests of every day: all packages once, with the reactor that the machine offers. They take some minutes.
+
+cargo xtask test [--all] [--install]
+
+    --all      also the tests with the other reactor, on simulated fabrics and over the software Portals, the large
+               simulations, and the documentation's examples: more than half an hour
+    --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin), as root. Without it
+               nothing is installed, and the tests under a launcher that is missing are left out and named
+
+Example: cargo xtask test --all --install";
+
+/// Runs the tests that the words after `test` ask for.
+///
+/// # Errors
+/// An argument is unknown, or a step failed.
+pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    if words.iter().any(|word| matches!(*word, "--help" | "-h")) {
+        println!("{HELP}");
+        return Ok(());
+    }
+    if let Some(unknown) = words.iter().find(|word| !OPTIONS.contains(word)) {
+        return Err(format!(
+            "`cargo xtask test {unknown}` is unknown.\n\n{HELP}"
+        ));
+    }
+    let (all, install) = (words.contains(&"--all"), words.contains(&"--install"));
+    match (all, install) {
+        (true, true) => Gate::open(|gate| everything(gate, Missing::Install)),
+        (true, false) => Gate::open(|gate| everything(gate, Missing::LeaveOut)),
+        (false, true) => Gate::open(|gate| everyday(gate, Missing::Install)),
+        (false, false) => Gate::open(|gate| everyday(gate, Missing::LeaveOut)),
+    }
+}
+
+const OPTIONS: [&str; 2] = ["--all", "--install"];
+
+fn everyday(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
+    launchers::bring(gate, launchers)?;
+    // Documentation's examples are built one by one, which takes as long as all the rest.
+    gate.tests("tests", &workspace(&["--lib", "--bins", "--tests"]))
+}
+
+fn everything(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
+    small(gate, launchers)?;
     large(gate)
+}
+
+/// The tests of every package but the chores. What the chores depend on asks for more of some crates: with them, all would be
+/// built once more for the steps that follow.
+fn workspace(targets: &[&str]) -> Task {
+    let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
+    let words: Vec<&str> = words.split(' ').chain(targets.iter().copied()).collect();
+    Task::cargo(&words)
 }
 
 /// All but the large simulations.
 ///
 /// The reactor chooses io_uring where the kernel has it and allows it, so the first run is the one with io_uring on a
 /// machine that offers it; the second is the other one everywhere.
-pub(crate) fn small(gate: &mut Gate) -> Result<(), String> {
-    fast(gate)?;
+pub(crate) fn small(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
+    launchers::bring(gate, launchers)?;
+    gate.tests("tests", &workspace(&[]))?;
+    gate.tests(
+        "tests of the chores",
+        &Task::cargo(&["test", "-p", "xtask"]),
+    )?;
     let words = [
         "test",
         "-p",
@@ -92,54 +149,17 @@ const LARGE: [&[&str]; 3] = [
     &["--bin", "ripstop", "sim::"],
 ];
 
-pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {
-    bring_launchers(gate)?;
-    // What the chores depend on asks for more of some crates: with them, all would be built once more for the steps that follow.
-    let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
-    let words: Vec<&str> = words.split(' ').collect();
-    gate.tests("tests", &Task::cargo(&words))?;
-    gate.tests(
-        "tests of the chores",
-        &Task::cargo(&["test", "-p", "xtask"]),
-    )
-}
+#[cfg(test)]
+mod tests {
+    use super::run;
 
-/// Some tests start ranks under launchers that are not ours. Where one is missing it is installed, by root; others are told,
-/// and those tests say that they were left out (with `CI=true` they fail).
-fn bring_launchers(gate: &mut Gate) -> Result<(), String> {
-    LAUNCHERS
-        .iter()
-        .try_for_each(|(launcher, package)| bring_launcher(gate, launcher, package))
-}
-
-/// With Debian's packages that have them.
-const LAUNCHERS: [(&str, &str); 2] = [("mpiexec.hydra", "mpich"), ("orterun", "openmpi-bin")];
-
-fn bring_launcher(gate: &mut Gate, launcher: &str, package: &str) -> Result<(), String> {
-    if installed(launcher) {
-        return Ok(());
-    }
-    let is_root = Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root || !installed("apt-get") {
-        println!(
-            "{launcher} is missing (Debian's package {package}): the tests that start under it are left out"
+    #[test]
+    fn an_option_that_is_unknown_is_named_beside_the_help() {
+        let why = run(&["--fast"]).expect_err("there is none");
+        assert!(
+            why.starts_with("`cargo xtask test --fast` is unknown"),
+            "{why}"
         );
-        return Ok(());
+        assert!(why.contains("--all") && why.contains("--install"), "{why}");
     }
-    let script = format!(
-        "waits='-o Acquire::Retries=5 -o DPkg::Lock::Timeout=300'; apt-get update -q $waits && \
-         DEBIAN_FRONTEND=noninteractive apt-get install -qy $waits --no-install-recommends {package}"
-    );
-    gate.run(
-        &format!("installing {package}, for the tests that start under {launcher}"),
-        &Task::new("sh", &["-c", &script]),
-    )
-}
-
-fn installed(program: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
 }

@@ -158,7 +158,7 @@ fn one_iteration_more_than_the_first_is_a_steady_one() {
 #[test]
 #[cfg_attr(
     debug_assertions,
-    ignore = "a grid of 512 MiB: `cargo xtask test` has an optimised build for it"
+    ignore = "a grid of 512 MiB: `cargo xtask test --all` has an optimised build for it"
 )]
 fn a_transform_does_not_wait_for_its_connections() {
     // Blocks of 2 KB; those of fewer ranks are longer, and are fetched through queue pairs.

@@ -1,0 +1,63 @@
+//! Launchers that are not ours, under which some tests start ranks.
+
+use std::{env, process::Command};
+
+use crate::step::{Gate, Task};
+
+/// What is done where a launcher is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Its package is installed.
+    Install,
+    /// The tests under it are left out, and named; where `CI` is set they fail.
+    LeaveOut,
+}
+
+/// Sees to the launchers that tests start ranks under.
+///
+/// # Errors
+/// An installation failed, or is not possible.
+pub(crate) fn bring(gate: &mut Gate, missing: Missing) -> Result<(), String> {
+    LAUNCHERS
+        .iter()
+        .filter(|(launcher, _)| !is_installed(launcher))
+        .try_for_each(|(launcher, package)| match missing {
+            Missing::Install => install(gate, launcher, package),
+            Missing::LeaveOut => {
+                println!(
+                    "{launcher} is missing: the tests that start under it are left out. `--install` installs it, as root \
+                     (Debian's package {package})"
+                );
+                Ok(())
+            }
+        })
+}
+
+/// With Debian's packages that have them.
+const LAUNCHERS: [(&str, &str); 2] = [("mpiexec.hydra", "mpich"), ("orterun", "openmpi-bin")];
+
+fn install(gate: &mut Gate, launcher: &str, package: &str) -> Result<(), String> {
+    let is_root = Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|id| id.stdout == b"0\n");
+    if !is_root || !is_installed("apt-get") {
+        return Err(format!(
+            "{launcher} is missing, and only root on Debian may install it: \
+             `sudo apt-get install --no-install-recommends {package}`, or leave `--install` out"
+        ));
+    }
+    let script = format!(
+        "waits='-o Acquire::Retries=5 -o DPkg::Lock::Timeout=300'; apt-get update -q $waits && \
+         DEBIAN_FRONTEND=noninteractive apt-get install -qy $waits --no-install-recommends {package}"
+    );
+    gate.run(
+        &format!("installing {package}, for the tests that start under {launcher}"),
+        &Task::new("sh", &["-c", &script]),
+    )
+}
+
+fn is_installed(program: &str) -> bool {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&paths).any(|folder| folder.join(program).is_file())
+}
