@@ -30,6 +30,7 @@ mod atomic;
 mod counter;
 mod error;
 mod event;
+mod habits;
 mod interface;
 mod limits;
 mod memory;
@@ -43,6 +44,7 @@ pub use atomic::{Datatype, Operator};
 pub use counter::Count;
 pub use error::Error;
 pub use event::{Address, Event, EventKind, Fail, List, Peer, Taken};
+pub use habits::Habits;
 pub use interface::{
     Ack, Command, Config, CtId, Entry, EntryId, EqId, Family, Interface, Link, Local, Md, MdId,
     News, Packet, Remote, SearchMode, Source, Status, Trigger,

@@ -158,6 +158,10 @@ impl Ni {
             let most = &mut interface.limits.max_msg_size;
             *most = profile.wire.most.min(*most);
         }
+        if let Some(ends) = interface.library.ends {
+            // SAFETY: takes a handle.
+            interface.ends_to_dead &= unsafe { ends(interface.ni) } != 0;
+        }
         interface.uid = interface.own_uid()?;
         Ok(interface)
     }

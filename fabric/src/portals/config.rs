@@ -39,6 +39,9 @@ pub struct PortalsConfig {
     pub triggered: u32,
     /// Whether the library of this repository is used as carefully as the published one whose numbers it has: for tests.
     pub published: bool,
+    /// Ways of others that the library of this repository is to have, by the names of `RIPSTOP_PORTALS_HABITS` and instead of
+    /// what that says: for tests.
+    pub habits: Option<String>,
     /// Whether a thread waits for events even where the library has descriptors to sleep on.
     pub helper: bool,
     /// Bodies of so many bytes and more may be put into the memory that is to receive them, where the adapter moves bytes by
@@ -88,6 +91,7 @@ impl Default for PortalsConfig {
             slab_len: 1 << 20,
             triggered: u32::MAX >> 1,
             published: false,
+            habits: None,
             helper: false,
             tags: None,
             ends: None,
@@ -200,6 +204,10 @@ pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), rails: usi
         any_memory: if !ni.moves_alone {
             // What it still sends to a peer that has died is read again and again, and a list entry says when that is over.
             Err("this Portals library may read memory after its owner took it back".to_owned())
+        } else if !ni.ends_to_dead {
+            let why = "this Portals library does not end operations to a process that has died, and may use memory for them \
+                       after its owner took it back";
+            Err(why.to_owned())
         } else if gets_little {
             // Messages take fewer packets than gets.
             Err("this Portals library answers short gets only".to_owned())

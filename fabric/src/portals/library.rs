@@ -5,7 +5,7 @@
 )]
 
 use std::{
-    ffi::{CStr, CString, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     io,
     path::{Path, PathBuf},
     ptr::NonNull,
@@ -25,6 +25,10 @@ pub(super) struct Library {
     pub(super) waking: Option<Waking>,
     /// How often the host was interrupted, where the library counts that; the greatest number where it never is.
     pub(super) interrupts: Option<Interrupts>,
+    /// Has it behave as others do, where it can: the software one does.
+    habits: Option<Adopt>,
+    /// Whether operations end that are under way to the dead, where the library says that: the software one does.
+    pub(super) ends: Option<EndsToDead>,
     /// Those for work that the adapter does by itself.
     pub(super) triggers: Option<Triggers>,
     /// Atomics among that.
@@ -33,6 +37,8 @@ pub(super) struct Library {
 
 /// Takes a handle of an interface.
 type Interrupts = unsafe extern "C" fn(H) -> u64;
+type Adopt = unsafe extern "C" fn(*const c_char) -> c_int;
+type EndsToDead = unsafe extern "C" fn(H) -> c_int;
 
 #[derive(Clone, Copy)]
 struct Loaded(CLibrary);
@@ -145,9 +151,30 @@ impl Library {
             symbols,
             waking,
             interrupts: loaded.interrupts(),
+            ends: loaded.ends_to_dead(),
+            habits: loaded.habits(),
             triggers,
             combining,
         })
+    }
+
+    /// Has interfaces that are opened from now on behave as others do.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the library cannot.
+    pub(super) fn adopt(&self, habits: &str) -> io::Result<()> {
+        let text = CString::new(habits).unwrap_or_default();
+        // SAFETY: a text that ends with a zero.
+        let adopted = self
+            .habits
+            .is_some_and(|adopt| unsafe { adopt(text.as_ptr()) } == 0);
+        if adopted {
+            return Ok(());
+        }
+        let why = format!(
+            "PortalsConfig::habits is `{habits}`, which this Portals library does not have: leave it out"
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
 }
 
@@ -226,6 +253,20 @@ impl Loaded {
         let address = self.symbol("RipstopPortalsInterrupts")?;
         // SAFETY: the function of this name takes a handle, which lies in the low part of its register, and returns a number.
         Some(unsafe { std::mem::transmute::<NonNull<c_void>, Interrupts>(address) })
+    }
+
+    /// The software library says whether operations end that are under way to the dead.
+    fn ends_to_dead(self) -> Option<EndsToDead> {
+        let address = self.symbol("RipstopPortalsEndsToDead")?;
+        // SAFETY: the function of this name takes a handle, which lies in the low part of its register, and returns a number.
+        Some(unsafe { std::mem::transmute::<NonNull<c_void>, EndsToDead>(address) })
+    }
+
+    /// The software library has habits of others when it is asked to.
+    fn habits(self) -> Option<Adopt> {
+        let address = self.symbol("RipstopPortalsHabits")?;
+        // SAFETY: the function of this name takes a text and returns a number.
+        Some(unsafe { std::mem::transmute::<NonNull<c_void>, Adopt>(address) })
     }
 
     /// The software library says which family it is.

@@ -67,7 +67,7 @@ impl Prepared {
     pub(super) fn open(config: &PortalsConfig) -> io::Result<Self> {
         let config = config.clone().laid_out();
         config.check()?;
-        let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
+        let library = open_library(&config)?;
         let first = config.interfaces.first().map(|one| one.number);
         let mut ni = Ni::open(library, first, config.triggered, config.published)?;
         let pscom = config.compat.as_ref().and_then(Compat::pscom);
@@ -190,6 +190,13 @@ impl Prepared {
         let wrong = wrong.or_else(|| (word != WORD).then_some("the data"));
         wrong.map_or(Ok(()), |what| Err(unlike(&ni, what)))
     }
+}
+
+fn open_library(config: &PortalsConfig) -> io::Result<Library> {
+    let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
+    let habits = config.habits.as_deref();
+    habits.map_or(Ok(()), |habits| library.adopt(habits))?;
+    Ok(library)
 }
 
 /// What a put to oneself should have told and did not.

@@ -327,6 +327,10 @@ conformance!(
     crate::portals::published_portails4_world
 );
 conformance!(
+    on_portals_that_never_ends_what_goes_to_the_dead,
+    crate::portals::endless_world
+);
+conformance!(
     on_portals_with_a_waiting_thread,
     crate::portals::helped_world
 );

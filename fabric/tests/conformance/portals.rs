@@ -99,6 +99,14 @@ pub(crate) fn published_portails4_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", as_published)
 }
 
+/// A library in which an operation to a process that has died never ends.
+pub(crate) fn endless_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "sandia42", |config| PortalsConfig {
+        habits: Some("ends-never".to_owned()),
+        ..config
+    })
+}
+
 pub(crate) fn little_room(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         events: 16,
@@ -180,6 +188,8 @@ pub(crate) fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Pre
     let copy = Copy::hire(family);
     let config = PortalsConfig {
         library: Some(copy.path()),
+        // A copy may have had those of another world.
+        habits: config.habits.or_else(|| Some(String::new())),
         ..config
     };
     let prepared = Portals::prepare(config).unwrap();

@@ -141,6 +141,16 @@ macro_rules! portals_library {
             calls::interrupts::<P>(ni)
         }
 
+        /// Whether operations end that are under way to a process that has died.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn RipstopPortalsEndsToDead(ni: H) -> c_int {
+            calls::ends_to_dead::<P>(ni)
+        }
+
+        $crate::portals_functions! {
+            RipstopPortalsHabits(habits: *const std::ffi::c_char) = calls::adopt::<P>(habits);
+        }
+
         /// See the specification.
         #[unsafe(no_mangle)]
         pub extern "C" fn PtlFini() {

@@ -153,6 +153,7 @@ pub(super) fn open(
             inline_max: settings.mode.inline_max(),
             counts_events: settings.counts_events,
             family: wanted.family,
+            habits: settings.habits,
         },
         place: place.clone(),
         mode: settings.mode,

@@ -1,9 +1,16 @@
 //! What the environment says about interfaces that are opened from C. One table of names, in the book.
 
-use std::{env, io::Write, net::Ipv4Addr, str::FromStr};
+use std::{
+    env,
+    io::Write,
+    net::Ipv4Addr,
+    str::FromStr,
+    sync::{Mutex, PoisonError},
+};
 
 use crate::{
     error::Error,
+    habits::Habits,
     limits::Limits,
     process::Mode,
     transport::{Faults, Medium, PID_MAX, Wires},
@@ -24,6 +31,8 @@ pub(super) struct Settings {
     pub(super) wires: Wires,
     /// `RIPSTOP_PORTALS_FLOW`: whether flow control counts events, or only entries and headers.
     pub(super) counts_events: bool,
+    /// `RIPSTOP_PORTALS_HABITS`: whose ways it has beside its own.
+    pub(super) habits: Habits,
     /// The greatest process id of that transport.
     pub(super) pid_max: u32,
     /// `RIPSTOP_PORTALS_REUSE`: whether an interface that is opened again is the same one.
@@ -33,10 +42,24 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    /// Interfaces that are opened from now on have these habits, whatever the environment says. False when one has no meaning.
+    pub(super) fn adopt(habits: &str) -> bool {
+        let habits = Habits::parse(habits);
+        let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
+        *adopted = habits.or(*adopted);
+        habits.is_some()
+    }
+
     /// # Errors
     /// `ArgInvalid` for a value that has no meaning; standard error says which and why, because a code cannot.
     pub(super) fn read(rail: u32) -> Result<Self, Error> {
-        Self::from(rail, |name| env::var(name).ok()).map_err(|(name, value, wanted)| {
+        let adopted = *ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = Self::from(rail, |name| env::var(name).ok());
+        let read = read.map(|settings| Self {
+            habits: adopted.unwrap_or(settings.habits),
+            ..settings
+        });
+        read.map_err(|(name, value, wanted)| {
             // Nobody is left to tell if that fails.
             let _told = writeln!(
                 std::io::stderr(),
@@ -89,6 +112,8 @@ impl Settings {
                 "events or entries",
                 &[("events", true), ("entries", false)],
             )?,
+            habits: read(look("RIPSTOP_PORTALS_HABITS"), HABITS, Habits::parse)?
+                .unwrap_or_default(),
             pid_max,
             reuse: choice(
                 look("RIPSTOP_PORTALS_REUSE"),
@@ -104,8 +129,12 @@ impl Settings {
     }
 }
 
+/// Habits that a program has asked for by a call.
+static ADOPTED: Mutex<Option<Habits>> = Mutex::new(None);
+
 /// What a set of processors has room for.
 const CORES_MAX: usize = 1024;
+const HABITS: &str = "ends-never, or nothing";
 const CUT: &str = "bytes, or 0 for never, or one for each rail";
 
 /// A variable, its value and what it should have been.
@@ -252,6 +281,7 @@ mod tests {
             ("RIPSTOP_PORTALS_RATE", "fast"),
             ("RIPSTOP_PORTALS_CUT", "soon"),
             ("RIPSTOP_PORTALS_FLOW", "none"),
+            ("RIPSTOP_PORTALS_HABITS", "ends"),
             ("RIPSTOP_PORTALS_REUSE", "yes"),
             ("RIPSTOP_PORTALS_CORE", "1024"),
         ] {

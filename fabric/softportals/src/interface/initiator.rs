@@ -283,10 +283,11 @@ impl<M: Memory> Interface<M> {
     pub fn handle_lost(&mut self, peer: Address) {
         let spared = self.spare_requests(peer);
         let kept: BTreeSet<Id> = spared.iter().filter_map(Outgoing::operation).collect();
+        let ends = !self.config.habits.ends_never;
         let lost = self
             .operations
             .iter()
-            .filter(|(id, operation)| operation.peer == peer && !kept.contains(id));
+            .filter(|(id, operation)| ends && operation.peer == peer && !kept.contains(id));
         let lost: Vec<Id> = lost.map(|(id, _)| id).collect();
         self.drop_lane(peer);
         for id in lost {

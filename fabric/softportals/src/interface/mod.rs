@@ -32,6 +32,7 @@ use crate::{
     counter::{Count, Counter},
     error::Error,
     event::{Address, EventQueue, Peer, Taken},
+    habits::Habits,
     limits::{ATOMIC_MAX, Limits},
     memory::{Memory, Region},
     options::MdOptions,
@@ -63,6 +64,8 @@ pub struct Config {
     pub counts_events: bool,
     /// Whose ways it has.
     pub family: Family,
+    /// What else it has of others' ways.
+    pub habits: Habits,
 }
 
 /// A network interface over memory `M`.

@@ -2,12 +2,13 @@
 
 use ripstop_fabric::random::Random;
 use ripstop_softportals::{
-    Ack, Command, EntryOptions, EventKind, Fail, List, MdOptions, Memory, Peer, Remote,
-    TableOptions,
+    Ack, Command, Config, EntryOptions, Error, EventKind, Fail, Habits, List, MdOptions, Memory,
+    Peer, Remote, TableOptions,
 };
 
 use crate::world::{
-    INITIATOR_AT, Initiator, PACKET_MAX, Target, World, address, bytes, entry, events, kinds, with,
+    INITIATOR_AT, Initiator, PACKET_MAX, Target, World, address, bytes, count, entry, events,
+    kinds, with,
 };
 
 fn sizes() -> Vec<usize> {
@@ -28,7 +29,7 @@ fn puts_and_gets_are_right_at_every_size() {
 fn puts_and_gets_are_right(inline_max: Option<usize>) {
     let mut random = Random::new(9);
     for size in sizes() {
-        let config = |config| ripstop_softportals::Config {
+        let config = |config| Config {
             inline_max,
             ..config
         };
@@ -230,6 +231,30 @@ fn a_lost_peer_ends_what_is_under_way_to_it_and_nothing_else() {
         events(&mut world.nodes[0], lost.eq).is_empty(),
         "each ends once"
     );
+}
+
+#[test]
+fn where_operations_to_the_dead_never_end_nothing_is_told_of_them() {
+    let habits = Habits::parse("ends-never").expect("a habit");
+    let mut world = World::of(3, |config| Config { habits, ..config });
+    let [lost, kept] = [0, 0].map(|node: usize| Initiator::new(&mut world.nodes[node]));
+    for (initiator, to) in [(&lost, 1), (&kept, 2)] {
+        let remote = Remote {
+            length: 40_000,
+            ..world.remote(to)
+        };
+        let (local, node) = (initiator.local(0), &mut world.nodes[0]);
+        node.start(Command::Put(local, remote, Ack::Full)).unwrap();
+        node.start(Command::Get(local, remote)).unwrap();
+    }
+    world.step();
+    (0..3).for_each(|_| world.nodes[0].handle_lost(address(1)));
+    world.run();
+    assert!(events(&mut world.nodes[0], lost.eq).is_empty());
+    assert_eq!(count(&world.nodes[0], lost.ct), (0, 0));
+    assert_eq!(world.nodes[0].md_release(lost.md), Err(Error::InUse));
+    let kept = kinds(&mut world.nodes[0], kept.eq);
+    assert_eq!(kept.len(), 3, "what goes to the living ends: {kept:?}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use ripstop_fabric::random::Random;
 use ripstop_softportals::{
     Ack, Address, Command, Config, Count, CtId, Entry, EntryId, EntryOptions, EqId, Event,
-    EventKind, Family, Fault, Interface, Limits, Link, List, Local, Md, MdId, MdOptions, Memory,
-    Packet, Peer, Region, Remote, Source, TableOptions,
+    EventKind, Family, Fault, Habits, Interface, Limits, Link, List, Local, Md, MdId, MdOptions,
+    Memory, Packet, Peer, Region, Remote, Source, TableOptions,
 };
 
 /// Memory of addresses from 0 on.
@@ -85,6 +85,7 @@ impl World {
             inline_max: None,
             counts_events: true,
             family: Family::Sandia,
+            habits: Habits::default(),
         };
         let configs: Vec<Config> = (0..nodes).map(|pid| change(config(pid))).collect();
         let logical = configs.iter().all(|config| config.logical);

@@ -7,8 +7,8 @@ use std::{
 
 use ripstop_softportals::{
     Ack, Address, Command, Config, CtId, Entry, EntryId, EntryOptions, EqId, EventKind, Fail,
-    Family, Fault, Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source,
-    TableOptions,
+    Family, Fault, Habits, Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote,
+    Source, TableOptions,
     process::{Mode, Nic, Setup},
     transport::{Medium, Place, Wires},
 };
@@ -91,6 +91,7 @@ pub(crate) fn start_on(
             inline_max: mode.inline_max(),
             counts_events: true,
             family: Family::Sandia,
+            habits: Habits::default(),
         },
         place: Place {
             network: format!("test-{network}-{}", std::process::id()),

@@ -82,6 +82,36 @@ fn the_dead_keep_no_credits() {
 }
 
 #[test]
+fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
+    for family in FAMILIES {
+        let config = PortalsConfig {
+            events: 16,
+            habits: Some("ends-never".to_owned()),
+            ..PortalsConfig::default()
+        };
+        let mut world = World::of(family, 3, &config);
+        // Rank 1 is gone without a word.
+        world.rank(1).ground.close();
+        assert!(world.stuff(1, 8) > 0, "{family}");
+        for _ in 0..100 {
+            world.turn(0);
+        }
+        assert_eq!(world.heard(0).down, [], "{family}: something has ended");
+        world.gives_up(1..=1);
+        world.turn(0);
+        assert_eq!(world.heard(0).down, [(1, Down::Failed)], "{family}");
+        let rank = world.rank(0);
+        assert_eq!(rank.credits, rank.ground.credits, "{family}");
+        let sent = world.stuff(2, 8);
+        assert!(sent > 0, "{family}: the dead keep the room");
+        while (world.heard(2).messages.len() as u64) < sent {
+            world.turn(0);
+            world.turn(2);
+        }
+    }
+}
+
+#[test]
 fn when_an_end_was_lost_nobody_is_waited_for() {
     let mut world = World::published("portails4", 3, 16);
     let event = Event {

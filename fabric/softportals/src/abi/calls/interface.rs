@@ -8,13 +8,17 @@
     reason = "the promise of all of them is at the head of the parent module"
 )]
 
-use std::os::fd::AsRawFd;
+use std::{
+    ffi::{CStr, c_char},
+    os::fd::AsRawFd,
+};
 
 use super::{
     super::{
         Limits, PollFd, Process, Profile,
         convert::{self, Kind, interface_of},
         library::{self, Wanted},
+        settings::Settings,
     },
     answer, give, handle, interface, wanted,
 };
@@ -258,6 +262,26 @@ pub unsafe fn poll_events<P: Profile>(ni: P::Handle, _fds: *const PollFd) -> i32
 pub fn interrupts<P: Profile>(ni: P::Handle) -> u64 {
     let interrupts = interface::<P>(ni).map(|(_, nic)| nic.interrupts());
     interrupts.ok().flatten().unwrap_or(u64::MAX)
+}
+
+/// Has interfaces that are opened from now on behave as other libraries do, which `RIPSTOP_PORTALS_HABITS` does as well: for
+/// tests with several libraries in one process.
+pub unsafe fn adopt<P: Profile>(habits: *const c_char) -> i32 {
+    let known = |habits: *const c_char| {
+        // SAFETY: a text that ends with a zero, as the caller says.
+        let habits = unsafe { CStr::from_ptr(habits) };
+        habits.to_str().is_ok_and(Settings::adopt)
+    };
+    let adopted = !habits.is_null() && known(habits);
+    answer::<P>(adopted.then_some(()).ok_or(Error::ArgInvalid("habits")))
+}
+
+/// Whether operations end that are under way to a process that has died, or -1 when there is no such interface.
+pub fn ends_to_dead<P: Profile>(ni: P::Handle) -> i32 {
+    interface::<P>(ni).map_or(-1, |(_, nic)| {
+        let habits = nic.call(|interface| interface.config().habits);
+        i32::from(!habits.ends_never)
+    })
 }
 
 /// `PtlStartBundle`, `PtlEndBundle`: a hint; operations leave as they are started.

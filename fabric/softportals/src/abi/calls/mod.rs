@@ -21,8 +21,9 @@ pub use self::{
         eq_take,
     },
     interface::{
-        abort, atomic_sync, bundle, fini, get_id, get_map, get_uid, handle_is_equal, init,
-        interrupts, n_fds, ni_fini, ni_handle, ni_init, ni_status, poll_events, poll_fds, set_map,
+        abort, adopt, atomic_sync, bundle, ends_to_dead, fini, get_id, get_map, get_uid,
+        handle_is_equal, init, interrupts, n_fds, ni_fini, ni_handle, ni_init, ni_status,
+        poll_events, poll_fds, set_map,
     },
     operations::{From, Operation, To, start},
     table::{
