@@ -6,6 +6,8 @@
 mod check;
 #[path = "support/content.rs"]
 mod content;
+#[path = "support/every_call.rs"]
+mod every_call;
 
 use ripstop::{Collectives, Comm, ErrorKind, Result, Source, Tag, Wire, buffer::Wire as _};
 
@@ -50,7 +52,7 @@ async fn a_message_that_is_too_long_says_so_and_stays(world: Comm) -> Result<()>
                 &error,
                 &[
                     "tag 7",
-                    "communicator 0",
+                    ", at tests/errors.rs:",
                     &format!("{len} elements"),
                     &format!("{}", len - 1),
                 ],
@@ -83,7 +85,7 @@ async fn counts_in_errors_are_elements(world: Comm) -> Result<()> {
         &[
             "rank 0",
             "tag 7",
-            "communicator 0",
+            ", at tests/errors.rs:",
             "5 elements",
             "4",
             "receive it again",
@@ -118,7 +120,14 @@ async fn a_message_of_another_type_says_both_types_and_stays(world: Comm) -> Res
             assert!(right && buf.is_empty(), "{error}");
             says(
                 &error,
-                &["rank 0", "tag 7", "communicator 0", "f64", "f32", "kept"],
+                &[
+                    "rank 0",
+                    "tag 7",
+                    ", at tests/errors.rs:",
+                    "f64",
+                    "f32",
+                    "kept",
+                ],
             );
             assert!(world.recv::<f64>(Source::Any, Tag::Any).await?.0 == values);
         }
@@ -208,7 +217,7 @@ async fn one_message_refuses_any_number_of_posted_receives(world: Comm) -> Resul
 
 #[ripstop::test(ranks = 3)]
 async fn a_rank_out_of_range_names_argument_value_and_range(world: Comm) -> Result<()> {
-    let words = |name: &'static str| [name, "rank 3", "communicator 0", "0..3"];
+    let words = |name: &'static str| [name, "rank 3", ", at tests/errors.rs:", "0..3"];
     let (error, buf) = world
         .send(3, 1, vec![1_u8, 2])
         .await

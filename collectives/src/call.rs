@@ -1,6 +1,6 @@
 //! One call: its place in the order of the communicator, and the program that runs in it.
 
-use std::sync::Arc;
+use std::{panic::Location, sync::Arc};
 
 use ripstop_rt::{
     Comm,
@@ -79,6 +79,12 @@ impl<'a> Call<'a> {
             ready,
             by_blocks: false,
         }
+    }
+
+    /// The same call, of another line of the program: of one that stands for it.
+    pub(crate) fn called_at(self, at: &'static Location<'static>) -> Self {
+        let turn = self.turn.called_at(at);
+        Self { turn, ..self }
     }
 
     /// The same program, which ranks run together only if they agree on this too.

@@ -1,14 +1,14 @@
 //! Communicators whose ranks name their neighbours.
 
-use std::{fmt, ops::Deref};
+use std::{fmt, ops::Deref, panic::Location, sync::Arc};
 
 use ripstop_rt::{Comm, Result, offload::Signature};
 
 use crate::{
-    Collectives, Edges, Neighborhood,
+    Edges, Neighborhood,
     ask::{Ask, Verb},
     call::Call,
-    op::{BarrierOp, Nothing},
+    op::{BarrierOp, Fresh, FreshOp, Nothing},
     plan::Pairing,
     ragged::{RaggedOp, finish},
     tuning::AUTO,
@@ -40,16 +40,26 @@ impl Graph {
         let dup = comm.dup_as("graph", Signature::of("graph"));
         let (sources, destinations) = (sources.to_vec(), destinations.to_vec());
         // Other ranks may await several graphs in another order.
+        let at = Location::caller();
         RaggedOp::new(async move {
             let comm = dup.await?;
-            let theirs = comm.all_to_all(counts(&comm, &destinations)).await?;
-            agree(&comm, wrong(&comm, &sources, &destinations, &theirs)).await?;
+            let theirs = exchange(&comm, counts(&comm, &destinations), at).await?;
+            agree(&comm, wrong(&comm, &sources, &destinations, &theirs), at).await?;
             Ok(finish(|| Self {
                 comm,
                 sources,
                 destinations,
             }))
         })
+    }
+}
+
+impl Graph {
+    /// As [`Comm::named`].
+    #[must_use]
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+        let comm = self.comm.named(name);
+        Self { comm, ..self }
     }
 }
 
@@ -83,10 +93,18 @@ fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32])
     })
 }
 
+/// Each rank's number for each.
+fn exchange(comm: &Comm, counts: Vec<u32>, at: &'static Location<'static>) -> FreshOp<Vec<u32>> {
+    let ask = Ask::of(Verb::AllToAll, "graph").share(counts.len(), comm.size());
+    let mut call = Call::new::<u32>(comm, &AUTO, &ask).called_at(at);
+    let room = call.room();
+    call.begin(None, (counts, room), Fresh)
+}
+
 /// All ranks meet, and hear if something is wrong with one.
-fn agree(comm: &Comm, wrong: Option<String>) -> BarrierOp {
+fn agree(comm: &Comm, wrong: Option<String>, at: &'static Location<'static>) -> BarrierOp {
     let ask = Ask::of(Verb::Barrier, "graph");
-    let mut call = Call::new::<u8>(comm, &AUTO, &ask);
+    let mut call = Call::new::<u8>(comm, &AUTO, &ask).called_at(at);
     if let Some(sentence) = wrong {
         call.refuse(sentence);
     }

@@ -12,6 +12,7 @@ use std::{
 use ripstop_rt::{
     Error, Result,
     buffer::Wire,
+    called_at,
     onesided::{Port, Starting, Target, Visit},
 };
 
@@ -65,6 +66,7 @@ impl<'w, T: Wire> Future for Start<'w, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { state, limit, at } = &mut *self;
+        let at = *at;
         let started = match state {
             State::Waiting(_, starting) => match (starting.poll(cx), limit) {
                 (Poll::Ready(visit), _) => visit.map(|visit| Access { visit }),
@@ -77,7 +79,7 @@ impl<'w, T: Wire> Future for Start<'w, T> {
             State::Failed(_) | State::Taken => Err(self.take_failure()),
         };
         self.state = State::Taken;
-        Poll::Ready(started)
+        Poll::Ready(started.map_err(|error| error.called_at(at)))
     }
 }
 
@@ -115,10 +117,13 @@ impl<'w, T: Wire> Access<'w, T> {
     ///
     /// # Errors
     /// A target failed or finished; the others were told all the same.
-    pub async fn complete(self) -> Result<()> {
-        let mut visit = self.visit;
-        visit.end();
-        poll_fn(|cx| visit.poll_ended(cx)).await
+    #[track_caller]
+    pub fn complete(self) -> impl Future<Output = Result<()>> {
+        called_at(Location::caller(), async move {
+            let mut visit = self.visit;
+            visit.end();
+            poll_fn(|cx| visit.poll_ended(cx)).await
+        })
     }
 
     #[inline]

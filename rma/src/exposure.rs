@@ -89,6 +89,7 @@ impl<'w, T: Wire> Future for Wait<'w, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { port, limit, at } = &mut *self;
+        let at = *at;
         let waiting = port.as_mut().expect("a wait was polled after it had ended");
         let closed = match (waiting.poll_closed(cx), limit) {
             (Poll::Ready(closed), _) => closed,
@@ -99,6 +100,7 @@ impl<'w, T: Wire> Future for Wait<'w, T> {
             (Poll::Pending, None) => return Poll::Pending,
         };
         let port = port.take().expect("it was there just now");
-        Poll::Ready(closed.and_then(|()| port.local_mut()))
+        let elems = closed.and_then(|()| port.local_mut());
+        Poll::Ready(elems.map_err(|error| error.called_at(at)))
     }
 }

@@ -1,8 +1,11 @@
 //! Fences: everybody opens, everybody accesses, everybody closes.
 
+use std::panic::Location;
+
 use ripstop_rt::{
     Result,
     buffer::Wire,
+    called_at,
     onesided::{Port, Target},
 };
 
@@ -19,9 +22,12 @@ pub struct Fence<'w, T: Wire> {
 }
 
 impl<'w, T: Wire> Fence<'w, T> {
-    pub(crate) async fn open(port: &'w mut Port<T>) -> Result<Self> {
+    pub(crate) async fn open(
+        port: &'w mut Port<T>,
+        at: &'static Location<'static>,
+    ) -> Result<Self> {
         port.open_to_all()?;
-        port.fence(false).await?;
+        port.fence(false, at).await?;
         Ok(Self { port })
     }
 
@@ -29,9 +35,13 @@ impl<'w, T: Wire> Fence<'w, T> {
     ///
     /// # Errors
     /// A member failed, or finished without coming here.
-    pub async fn fence(self) -> Result<Self> {
-        self.port.fence(false).await?;
-        Ok(self)
+    #[track_caller]
+    pub fn fence(self) -> impl Future<Output = Result<Self>> {
+        let at = Location::caller();
+        called_at(at, async move {
+            self.port.fence(false, at).await?;
+            Ok(self)
+        })
     }
 
     /// Ends this epoch, and gives the memory back. Collective: all ranks end the same epoch.
@@ -40,10 +50,14 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// A member failed, finished without coming here, or called [`fence`](Self::fence) instead, and would go on to write to
     /// this memory: `Mismatch`, or `Aborted` at those who hear of it from others, on all ranks. There are no more fences of this
     /// window then, and the memory does not come back: drop the window.
-    pub async fn end(self) -> Result<&'w mut [T]> {
-        self.port.fence(true).await?;
-        self.port.close_to_all();
-        self.port.local_mut()
+    #[track_caller]
+    pub fn end(self) -> impl Future<Output = Result<&'w mut [T]>> {
+        let at = Location::caller();
+        called_at(at, async move {
+            self.port.fence(true, at).await?;
+            self.port.close_to_all();
+            self.port.local_mut()
+        })
     }
 
     #[inline]

@@ -30,6 +30,7 @@ macro_rules! operations {
             /// Of the future: a rank that this epoch does not access, elements that the target does not have, a target that
             /// failed or finished. All carry the buffer.
             #[inline]
+            #[track_caller]
             pub fn put<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
                 rank: usize,
@@ -47,6 +48,7 @@ macro_rules! operations {
             /// # Errors
             /// As [`put`](Self::put).
             #[inline]
+            #[track_caller]
             pub fn get<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
                 rank: usize,
@@ -64,6 +66,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As [`put`](Self::put); and a layout with more or fewer elements than `buf`.
+            #[track_caller]
             pub fn put_strided<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
                 rank: usize,
@@ -78,6 +81,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As [`put_strided`](Self::put_strided).
+            #[track_caller]
             pub fn get_strided<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
                 rank: usize,
@@ -93,6 +97,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As [`put`](Self::put); and blocks that together are longer or shorter than `buf`.
+            #[track_caller]
             pub fn put_indexed<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
                 rank: usize,
@@ -109,6 +114,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As [`put_indexed`](Self::put_indexed).
+            #[track_caller]
             pub fn get_indexed<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
                 rank: usize,
@@ -128,6 +134,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As [`put`](Self::put); and a bitwise combination of floating-point numbers.
+            #[track_caller]
             pub fn accumulate<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
                 rank: usize,
@@ -145,6 +152,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As [`accumulate`](Self::accumulate).
+            #[track_caller]
             pub fn get_accumulate<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
                 rank: usize,
@@ -163,6 +171,7 @@ macro_rules! operations {
             /// # Errors
             /// As [`put`](Self::put).
             #[inline]
+            #[track_caller]
             pub fn fetch_add(&self, rank: usize, at: usize, value: T) -> $crate::Fetching<T> {
                 self.fetch_op(rank, at, value, $crate::Combine::Sum)
             }
@@ -172,6 +181,7 @@ macro_rules! operations {
             /// # Errors
             /// As [`accumulate`](Self::accumulate).
             #[inline]
+            #[track_caller]
             pub fn fetch_op(
                 &self,
                 rank: usize,
@@ -181,7 +191,7 @@ macro_rules! operations {
             ) -> $crate::Fetching<T> {
                 match self.target("fetch_op", rank) {
                     Ok(target) => self.port().fetch_op(target, at, value, combine),
-                    Err(error) => $crate::Fetching::done(Err(error)),
+                    Err(error) => $crate::Fetching::failed(error),
                 }
             }
 
@@ -190,6 +200,7 @@ macro_rules! operations {
             /// # Errors
             /// As [`put`](Self::put).
             #[inline]
+            #[track_caller]
             pub fn compare_swap(
                 &self,
                 rank: usize,
@@ -199,7 +210,7 @@ macro_rules! operations {
             ) -> $crate::Fetching<T> {
                 match self.target("compare_swap", rank) {
                     Ok(target) => self.port().compare_swap(target, at, expected, new),
-                    Err(error) => $crate::Fetching::done(Err(error)),
+                    Err(error) => $crate::Fetching::failed(error),
                 }
             }
         }

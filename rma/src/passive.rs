@@ -1,10 +1,11 @@
 //! Passive targets: whoever has a lock accesses memory, and its owner says nothing.
 
-use std::{fmt, future::poll_fn};
+use std::{fmt, future::poll_fn, panic::Location};
 
 use ripstop_rt::{
     Comm, Result,
     buffer::{RegBuf, Wire},
+    called_at,
     onesided::{Element, Locking, Port, Target},
 };
 
@@ -47,8 +48,15 @@ impl<T: Wire> PassiveWindow<T> {
     /// # Errors
     /// A rank that is out of range, that failed, finished or freed its window, whose window has elements of another type, or at
     /// which this rank has a lock.
-    pub async fn lock(&self, rank: usize, exclusive: bool) -> Result<Locked<'_, T>> {
-        Locked::wait(self.port.lock(rank, exclusive)?).await
+    #[track_caller]
+    pub fn lock(
+        &self,
+        rank: usize,
+        exclusive: bool,
+    ) -> impl Future<Output = Result<Locked<'_, T>>> {
+        called_at(Location::caller(), async move {
+            Locked::wait(self.port.lock(rank, exclusive)?).await
+        })
     }
 
     /// A shared lock of every rank. Asks nobody, whatever their number: the first operation on a rank's memory asks for its lock,
@@ -56,20 +64,26 @@ impl<T: Wire> PassiveWindow<T> {
     ///
     /// # Errors
     /// This rank has a lock. Later, of operations: as [`lock`](Self::lock).
-    pub async fn lock_all(&self) -> Result<Locked<'_, T>> {
-        let locking = self.port.lock_all()?;
-        Ok(Locked { locking })
+    #[track_caller]
+    pub fn lock_all(&self) -> impl Future<Output = Result<Locked<'_, T>>> {
+        called_at(Location::caller(), async move {
+            let locking = self.port.lock_all()?;
+            Ok(Locked { locking })
+        })
     }
 
     /// Waits until nobody else has a lock of this rank's memory, and gives it as a slice while the lock is held.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub async fn lock_self(&mut self) -> Result<SelfLock<'_, T>> {
-        let me = self.comm().rank();
-        Locked::wait(self.port.lock(me, true)?).await?.keep();
-        Ok(SelfLock {
-            port: &mut self.port,
+    #[track_caller]
+    pub fn lock_self(&mut self) -> impl Future<Output = Result<SelfLock<'_, T>>> {
+        called_at(Location::caller(), async move {
+            let me = self.comm().rank();
+            Locked::wait(self.port.lock(me, true)?).await?.keep();
+            Ok(SelfLock {
+                port: &mut self.port,
+            })
         })
     }
 
@@ -84,17 +98,23 @@ impl<T: Wire> PassiveWindow<T> {
     ///
     /// # Errors
     /// As [`free`](Self::free). The memory is lost then: others may still write to it.
-    pub async fn into_buffer(mut self) -> Result<RegBuf<T>> {
-        self.port.close_passive("into_buffer").await?;
-        self.port.into_memory()
+    #[track_caller]
+    pub fn into_buffer(mut self) -> impl Future<Output = Result<RegBuf<T>>> {
+        let at = Location::caller();
+        called_at(at, async move {
+            self.port.close_passive("into_buffer", at).await?;
+            self.port.into_memory()
+        })
     }
 
     /// Frees the window when all members have come here and nothing of theirs is under way.
     ///
     /// # Errors
     /// A member failed.
-    pub async fn free(mut self) -> Result<()> {
-        self.port.close_passive("free").await
+    #[track_caller]
+    pub fn free(mut self) -> impl Future<Output = Result<()>> {
+        let at = Location::caller();
+        called_at(at, async move { self.port.close_passive("free", at).await })
     }
 }
 
@@ -128,13 +148,16 @@ impl<'w, T: Wire> Locked<'w, T> {
     /// # Errors
     /// A rank that is not locked, or that failed: what was put to it is lost.
     #[inline]
-    pub async fn flush(&self, rank: usize) -> Result<()> {
-        let target = self.locking.touched("flush", rank)?;
-        if let Some(target) = target.filter(|target| !self.port().flushes_at_once(target)) {
-            self.port().quiet(Some(target)).await;
-            self.port().check_up("flush", target)?;
-        }
-        Ok(())
+    #[track_caller]
+    pub fn flush(&self, rank: usize) -> impl Future<Output = Result<()>> {
+        called_at(Location::caller(), async move {
+            let target = self.locking.touched("flush", rank)?;
+            if let Some(target) = target.filter(|target| !self.port().flushes_at_once(target)) {
+                self.port().quiet(Some(target)).await;
+                self.port().check_up("flush", target)?;
+            }
+            Ok(())
+        })
     }
 
     /// As [`flush`](Self::flush), towards all.
@@ -146,8 +169,9 @@ impl<'w, T: Wire> Locked<'w, T> {
     ///
     /// # Errors
     /// A rank that is not locked.
-    pub async fn flush_local(&self, rank: usize) -> Result<()> {
-        self.flush(rank).await
+    #[track_caller]
+    pub fn flush_local(&self, rank: usize) -> impl Future<Output = Result<()>> {
+        self.flush(rank)
     }
 
     /// Gives the locks back, when all that was started is complete.
@@ -188,6 +212,7 @@ impl<T: Wire> SelfLock<'_, T> {
     /// # Panics
     /// Never: the lock is held.
     #[must_use]
+    #[track_caller]
     pub fn mem(&mut self) -> &mut [T] {
         match self.port.locked_mut() {
             Ok(elems) => elems,
@@ -214,6 +239,7 @@ impl<T: Element> SharedView<'_, T> {
     /// # Panics
     /// When there are not so many.
     #[must_use]
+    #[track_caller]
     pub fn get(&self, at: usize) -> T {
         let elem = self.port.load(at);
         elem.unwrap_or_else(|| self.out_of_range(at))
@@ -223,11 +249,13 @@ impl<T: Element> SharedView<'_, T> {
     ///
     /// # Panics
     /// When there are not so many.
+    #[track_caller]
     pub fn set(&self, at: usize, value: T) {
         let stored = self.port.store(at, value);
         stored.unwrap_or_else(|| self.out_of_range(at));
     }
 
+    #[track_caller]
     fn out_of_range(&self, at: usize) -> ! {
         panic!("element {at} of a window with {} here", self.port.len())
     }

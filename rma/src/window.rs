@@ -5,6 +5,7 @@ use std::{fmt, panic::Location};
 use ripstop_rt::{
     Comm, Result,
     buffer::{RegBuf, Wire},
+    called_at,
     onesided::{Overlap, Piece, Port},
 };
 
@@ -54,20 +55,22 @@ impl<T: Wire> Window<T> {
         elems: Vec<T>,
     ) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let port = Port::allocate(comm, elems.len());
-        async move {
+        called_at(Location::caller(), async move {
             let mut port = port.await?;
             // Nobody is let in yet.
             port.local_mut()?.copy_from_slice(&elems);
             Ok(Self { port })
-        }
+        })
     }
 
     /// As [`into_buffer`](Self::into_buffer), copied into a vector.
     ///
     /// # Errors
     /// As [`into_buffer`](Self::into_buffer).
-    pub async fn into_vec(self) -> Result<Vec<T>> {
-        Ok(self.into_buffer().await?.to_vec())
+    #[track_caller]
+    pub fn into_vec(self) -> impl Future<Output = Result<Vec<T>>> {
+        let buffer = self.into_buffer();
+        async move { Ok(buffer.await?.to_vec()) }
     }
 
     /// A window without elements, to which each rank attaches buffers, and detaches them, when it likes.
@@ -109,25 +112,35 @@ impl<T: Wire> Window<T> {
     /// # Errors
     /// A rank that is out of range or named twice, that failed, finished or freed its window, or whose window has elements of
     /// another type.
-    pub async fn meet(&self, neighbours: &[usize]) -> Result<()> {
-        self.port.introduce(neighbours).await
+    #[track_caller]
+    pub fn meet(&self, neighbours: &[usize]) -> impl Future<Output = Result<()>> {
+        called_at(Location::caller(), self.port.introduce(neighbours))
     }
 
     /// Frees the window when all members have come here, and gives its memory back, whether it was the caller's or not.
     ///
     /// # Errors
     /// As [`free`](Self::free). The memory is lost then: others may still write to it.
-    pub async fn into_buffer(self) -> Result<RegBuf<T>> {
-        self.port.barrier_closed("into_buffer").await?;
-        self.port.into_memory()
+    #[track_caller]
+    pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> {
+        let at = Location::caller();
+        called_at(at, async move {
+            self.port.barrier_closed("into_buffer", at).await?;
+            self.port.into_memory()
+        })
     }
 
     /// Frees the window when all members have come here.
     ///
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member that failed.
-    pub async fn free(self) -> Result<()> {
-        self.port.barrier_closed("free").await
+    #[track_caller]
+    pub fn free(self) -> impl Future<Output = Result<()>> {
+        let at = Location::caller();
+        called_at(
+            at,
+            async move { self.port.barrier_closed("free", at).await },
+        )
     }
 }
 
@@ -156,6 +169,7 @@ impl<T: Wire> Window<T> {
     /// # Panics
     /// When an epoch is open, because an [`Exposure`] or a [`Fence`] was leaked or dropped: see [`resume`](Self::resume).
     #[must_use]
+    #[track_caller]
     pub fn local(&self) -> &[T] {
         match self.port.local() {
             Ok(elems) => elems,
@@ -168,6 +182,7 @@ impl<T: Wire> Window<T> {
     /// # Panics
     /// As [`local`](Self::local).
     #[must_use]
+    #[track_caller]
     pub fn local_mut(&mut self) -> &mut [T] {
         match self.port.local_mut() {
             Ok(elems) => elems,
@@ -179,8 +194,11 @@ impl<T: Wire> Window<T> {
     ///
     /// # Errors
     /// `Epoch` when an epoch is open.
+    #[track_caller]
     pub fn try_local_mut(&mut self) -> Result<&mut [T]> {
-        self.port.local_mut()
+        let at = Location::caller();
+        let elems = self.port.local_mut();
+        elems.map_err(|error| error.called_at(at))
     }
 }
 
@@ -190,24 +208,33 @@ impl<T: Wire> Window<T> {
     ///
     /// # Errors
     /// A window that was made with memory; the 2²⁰th piece, or more than 2³⁶ elements.
+    #[track_caller]
     pub fn attach(&mut self, buf: RegBuf<T>) -> Result<Piece> {
-        self.port.attach(buf)
+        let at = Location::caller();
+        let attached = self.port.attach(buf);
+        attached.map_err(|error| error.called_at(at))
     }
 
     /// Takes a piece back. Whoever accesses it later gets an error. Not collective.
     ///
     /// # Errors
     /// An epoch is open; a piece that is not attached here.
+    #[track_caller]
     pub fn detach(&mut self, piece: Piece) -> Result<RegBuf<T>> {
-        self.port.detach(piece)
+        let at = Location::caller();
+        let detached = self.port.detach(piece);
+        detached.map_err(|error| error.called_at(at))
     }
 
     /// The elements of a piece that is attached here.
     ///
     /// # Errors
     /// As [`detach`](Self::detach).
+    #[track_caller]
     pub fn piece_mut(&mut self, piece: Piece) -> Result<&mut [T]> {
-        self.port.piece_mut(piece)
+        let at = Location::caller();
+        let elems = self.port.piece_mut(piece);
+        elems.map_err(|error| error.called_at(at))
     }
 }
 
@@ -226,8 +253,11 @@ impl<T: Wire> Window<T> {
     ///
     /// # Errors
     /// A rank that is out of range or named twice; an exposure that was leaked and is still open.
+    #[track_caller]
     pub fn post(&mut self, origins: &[usize]) -> Result<Exposure<'_, T>> {
-        self.port.post(origins)?;
+        let at = Location::caller();
+        let posted = self.port.post(origins);
+        posted.map_err(|error| error.called_at(at))?;
         Ok(Exposure::new(&mut self.port))
     }
 
@@ -256,8 +286,10 @@ impl<T: Wire> Window<T> {
     ///
     /// # Errors
     /// An exposure is open; a member failed, or has dropped its window (`Aborted`).
-    pub async fn fence(&mut self) -> Result<Fence<'_, T>> {
-        Fence::open(&mut self.port).await
+    #[track_caller]
+    pub fn fence(&mut self) -> impl Future<Output = Result<Fence<'_, T>>> {
+        let at = Location::caller();
+        called_at(at, Fence::open(&mut self.port, at))
     }
 }
 
@@ -268,11 +300,15 @@ impl<T: Wire> Window<T> {
     ///
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member failed.
-    pub async fn into_passive(mut self) -> Result<PassiveWindow<T>> {
-        let closed = self.port.barrier_closed("into_passive");
-        self.port.make_passive();
-        closed.await?;
-        Ok(PassiveWindow::new(self.port))
+    #[track_caller]
+    pub fn into_passive(mut self) -> impl Future<Output = Result<PassiveWindow<T>>> {
+        let at = Location::caller();
+        async move {
+            let closed = self.port.barrier_closed("into_passive", at);
+            self.port.make_passive();
+            closed.await?;
+            Ok(PassiveWindow::new(self.port))
+        }
     }
 }
 

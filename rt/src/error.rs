@@ -1,6 +1,6 @@
 //! Errors: who must act, and the buffer comes back.
 
-use std::{fmt, io, panic::Location, time::Duration};
+use std::{fmt, io, panic::Location, sync::Arc, time::Duration};
 
 use crate::buffer::TypeSig;
 
@@ -101,10 +101,32 @@ pub struct Error {
     pub op: &'static str,
     /// The communicator's context id, where there is one.
     pub comm: Option<u32>,
+    /// What else there is to say of the communicator: in a box, as errors are moved around with buffers.
+    pub(crate) known: Option<Box<Known>>,
     /// The peer's rank in that communicator, where one was named.
     pub peer: Option<usize>,
     /// The tag, where one was named.
     pub tag: Option<u32>,
+    /// The line of the program that made the operation. Where a runtime could not start there is none.
+    pub at: Option<&'static Location<'static>>,
+}
+
+/// A communicator, as a program knows it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Where it was named.
+    pub(crate) name: Option<Arc<str>>,
+    /// The line that made it.
+    pub(crate) made: Option<&'static Location<'static>>,
+}
+
+/// What the work of this crate's functions ends in, with the line of the program that called them.
+#[doc(hidden)]
+pub async fn called_at<T>(
+    at: &'static Location<'static>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    work.await.map_err(|error| error.called_at(at))
 }
 
 impl Error {
@@ -113,9 +135,31 @@ impl Error {
             kind,
             op,
             comm: None,
+            known: None,
             peer: None,
             tag: None,
+            at: None,
         }
+    }
+
+    /// The same error, of an operation that this line of the program made.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn called_at(self, at: &'static Location<'static>) -> Self {
+        let at = Some(at);
+        Self { at, ..self }
+    }
+
+    /// The communicator's name, where it was [named](crate::Comm::named).
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.known.as_ref()?.name.as_deref()
+    }
+
+    /// The line of the program that made the communicator; of the world there is none.
+    #[must_use]
+    pub fn made(&self) -> Option<&'static Location<'static>> {
+        self.known.as_ref()?.made
     }
 
     /// The same error, of the operation that it was a part of.
@@ -137,8 +181,16 @@ impl fmt::Display for Error {
         if let Some(tag) = self.tag {
             write!(f, ", tag {tag}")?;
         }
-        if let Some(comm) = self.comm {
-            write!(f, ", communicator {comm}")?;
+        match (self.name(), self.comm) {
+            (Some(name), _) => write!(f, ", communicator {name:?}")?,
+            (None, None | Some(0)) => {} // the world's operations are most
+            (None, Some(comm)) => write!(f, ", communicator {comm}")?,
+        }
+        if let (None, Some(made)) = (self.name(), self.made()) {
+            write!(f, " (made at {made})")?;
+        }
+        if let Some(at) = self.at {
+            write!(f, ", at {at}")?;
         }
         write!(f, ": {}", self.kind)
     }
@@ -178,13 +230,13 @@ impl fmt::Display for ErrorKind {
                  called: use another communicator; `shrink` makes one of the ranks that live",
             ),
             Self::Epoch(sentence) => f.write_str(sentence),
-            Self::NeverPosted { window, after, at } => write!(
+            Self::NeverPosted { window, after, .. } => write!(
                 f,
-                "window {window}: it did not post to this rank within {after:?}; start was called at {at}"
+                "window {window}: it did not post to this rank within {after:?}"
             ),
-            Self::NeverCompleted { window, after, at } => write!(
+            Self::NeverCompleted { window, after, .. } => write!(
                 f,
-                "window {window}: it did not complete its access to this rank within {after:?}; wait was called at {at}"
+                "window {window}: it did not complete its access to this rank within {after:?}"
             ),
             Self::NoWindow { window } => {
                 write!(f, "window {window} is no more: that rank has freed it")
@@ -241,6 +293,14 @@ pub struct OpError<B> {
 }
 
 impl<B> OpError<B> {
+    /// The same error, of an operation that this line of the program made.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn called_at(self, at: &'static Location<'static>) -> Self {
+        let error = self.error.called_at(at);
+        Self { error, ..self }
+    }
+
     /// Both.
     pub fn into_parts(self) -> (Error, B) {
         (self.error, self.buf)

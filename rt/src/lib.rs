@@ -50,6 +50,8 @@ pub mod __private {
     };
 }
 
+#[doc(hidden)]
+pub use self::error::called_at;
 pub use self::{
     comm::{
         BitAnd, BitOr, BitXor, Cart, Channel, Comm, Commutative, Failures, Located, LogicalAnd,

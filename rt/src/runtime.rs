@@ -2,6 +2,7 @@
 
 use std::{
     fmt, io,
+    panic::Location,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
@@ -113,6 +114,7 @@ impl Runtime {
     ///
     /// # Errors
     /// `len` is 0 or more than there is memory for.
+    #[track_caller]
     pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
         self.shared.alloc(len)
     }
@@ -130,8 +132,10 @@ impl Runtime {
     ///
     /// # Errors
     /// The launcher failed.
+    #[track_caller]
     pub fn close(self) -> Result<()> {
-        self.end()
+        let at = Location::caller();
+        self.end().map_err(|error| error.called_at(at))
     }
 
     /// What happened so far.

@@ -83,6 +83,7 @@ impl Runtime {
 
 impl<'s> Scope<'s, '_> {
     /// As [`Comm::send`], from elements that stay borrowed until the scope ends.
+    #[track_caller]
     pub fn send<T: Wire>(&'s self, comm: &Comm, to: usize, tag: u32, buf: &'s [T]) -> Pending<'s> {
         let len = buf.len();
         // SAFETY: `buf` stays borrowed for as long as the scope, which ends after the operation; a send does not write.
@@ -100,6 +101,7 @@ impl<'s> Scope<'s, '_> {
     }
 
     /// As [`Comm::recv_into`], into elements that stay borrowed until the scope ends.
+    #[track_caller]
     pub fn recv<T: Wire>(
         &'s self,
         comm: &Comm,

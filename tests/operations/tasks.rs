@@ -260,7 +260,7 @@ async fn a_rank_that_has_finished_is_named_by_all_that_wait_for_it(world: Comm) 
     assert!(finished(&gone.error.kind) && gone.buf == [4; 10], "{gone}");
     let text = gone.to_string();
     assert!(
-        text.contains("rank 1") && text.contains("tag 5") && text.contains("communicator 0"),
+        text.contains("rank 1") && text.contains("tag 5") && text.contains("tasks.rs:"),
         "{text}"
     );
     for error in [

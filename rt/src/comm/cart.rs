@@ -1,10 +1,10 @@
 //! Cartesian grids.
 
-use std::ops::Deref;
+use std::{ops::Deref, panic::Location, sync::Arc};
 
 use super::Comm;
 use crate::{
-    error::{Error, Result},
+    error::{ErrorKind, Result},
     offload::Signature,
 };
 
@@ -36,11 +36,14 @@ impl Comm {
         let signature = grid_signature(dims, periodic);
         let (dims, periodic) = (dims.to_vec(), periodic.to_vec());
         let dup = self.dup_as("cart", signature);
+        let at = Location::caller();
+        let error = |sentence| self.error_here("cart", ErrorKind::InvalidArgument(sentence));
+        let wrong = wrong.map(|sentence| error(sentence).called_at(at));
         async move {
             // Also who knows better takes part: the others wait for it.
             let made = dup.await;
-            if let Some(sentence) = wrong {
-                return Err(Error::argument("cart", sentence));
+            if let Some(error) = wrong {
+                return Err(error);
             }
             let comm = made?;
             let coords = coords_of(comm.rank(), &dims);
@@ -82,6 +85,13 @@ fn grid_signature(dims: &[usize], periodic: &[bool]) -> Signature {
 }
 
 impl Cart {
+    /// As [`Comm::named`].
+    #[must_use]
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+        let comm = self.comm.named(name);
+        Self { comm, ..self }
+    }
+
     /// Splits `size` ranks over `n` dimensions as evenly as possible, the larger ones first: no split has a smaller largest one,
     /// of those that have the same none a smaller second, and so on.
     #[must_use]

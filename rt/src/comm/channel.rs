@@ -1,6 +1,6 @@
 //! A fixed peer and tag.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, panic::Location};
 
 use super::{Comm, RecvOp, SendOp, Source, Tag};
 use crate::{
@@ -21,8 +21,10 @@ pub struct Channel<T: Wire> {
 }
 
 impl<T: Wire> Channel<T> {
+    #[track_caller]
     pub(super) fn new(comm: &Comm, peer: usize, tag: u32) -> Result<Self> {
-        comm.peer("channel", "peer", peer)?;
+        let (at, known) = (Location::caller(), comm.peer("channel", "peer", peer));
+        known.map_err(|error| error.called_at(at))?;
         let send = comm.about_send::<T>(comm.id(), peer, tag, false)?;
         let recv = comm.about_recv::<T>(comm.id(), Source::Rank(peer), Tag::Is(tag))?;
         Ok(Self {
@@ -34,12 +36,16 @@ impl<T: Wire> Channel<T> {
     }
 
     /// As [`Comm::send`].
+    #[track_caller]
     pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
-        self.comm.start_send(self.send, buf)
+        let at = Location::caller();
+        self.comm.start_send(About { at, ..self.send }, buf)
     }
 
     /// As [`Comm::recv_into`].
+    #[track_caller]
     pub fn recv_into<B: RecvBuf<Elem = T>>(&self, buf: B) -> RecvOp<B> {
-        self.comm.start_recv(self.recv, buf)
+        let at = Location::caller();
+        self.comm.start_recv(About { at, ..self.recv }, buf)
     }
 }

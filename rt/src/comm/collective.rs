@@ -4,14 +4,15 @@
 use super::{Agreement, Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    error::{Error, ErrorKind, OpError, Result},
+    error::{Error, ErrorKind, OpError, Result, called_at},
     ops::About,
 };
 
 impl Agreement {
     /// Waits until every rank has come here, with the same word: dissemination (Hensgen, Finkel, Manber 1988).
     pub(crate) async fn meet(self, word: u8) -> Result<()> {
-        self.comm.meet_with(self.call, word).await
+        let met = self.comm.meet_with(self.call, word);
+        called_at(self.call.at, met).await
     }
 
     /// For a rank that cannot do what all do after they [meet](Self::meet): it fails on all. Waits for nobody, because those that
@@ -199,10 +200,7 @@ impl Comm {
     /// This rank and another one do not call the same collective.
     fn apart(&self, other: usize) -> Error {
         let (rank, other) = (self.rank().min(other), self.rank().max(other));
-        Error {
-            comm: Some(self.id()),
-            ..Error::new("collective", ErrorKind::Mismatch { rank, other })
-        }
+        self.error_here("collective", ErrorKind::Mismatch { rank, other })
     }
 
     /// The message of a collective from one rank.

@@ -6,7 +6,7 @@ use super::{Channel, Comm, Matched, Messages, RecvOp, SendOp, Source, Tag, op::e
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::Started,
-    error::{OpError, Result},
+    error::{OpError, Result, called_at},
     ops::About,
 };
 
@@ -85,12 +85,20 @@ impl Comm {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub async fn send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<()> {
-        if self.try_send_copy(to, tag, data)? {
-            return Ok(());
-        }
-        self.send(to, tag, data.to_vec()).await?;
-        Ok(())
+    #[track_caller]
+    pub fn send_copy<T: Wire>(
+        &self,
+        to: usize,
+        tag: u32,
+        data: &[T],
+    ) -> impl Future<Output = Result<()>> + Send {
+        called_at(Location::caller(), async move {
+            if self.try_send_copy(to, tag, data)? {
+                return Ok(());
+            }
+            self.send(to, tag, data.to_vec()).await?;
+            Ok(())
+        })
     }
 
     /// As [`send_copy`](Self::send_copy), but never waits: `false` when the message cannot leave at once, because there is no
@@ -207,7 +215,9 @@ impl Comm {
         tag: u32,
         synchronous: bool,
     ) -> Result<About> {
-        let peer = self.peer("send", "to", to)?;
+        let at = Location::caller();
+        let peer = self.peer("send", "to", to);
+        let peer = peer.map_err(|error| error.called_at(at))?;
         Ok(About {
             ctx,
             peer: Some(peer),
@@ -216,16 +226,18 @@ impl Comm {
             elem: size_of::<T>(),
             synchronous,
             probe: false,
-            at: Location::caller(),
+            at,
         })
     }
 
     #[inline]
     #[track_caller]
     pub(super) fn about_recv<T: Wire>(&self, ctx: u32, from: Source, tag: Tag) -> Result<About> {
+        let at = Location::caller();
+        let named = |rank| self.peer("recv", "from", rank);
         let peer = match from {
             Source::Any => None,
-            Source::Rank(rank) => Some(self.peer("recv", "from", rank)?),
+            Source::Rank(rank) => Some(named(rank).map_err(|error| error.called_at(at))?),
         };
         let tag = match tag {
             Tag::Any => None,
@@ -239,7 +251,7 @@ impl Comm {
             elem: size_of::<T>(),
             synchronous: false,
             probe: false,
-            at: Location::caller(),
+            at,
         })
     }
 }

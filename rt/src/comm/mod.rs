@@ -19,7 +19,7 @@ use std::{
     fmt,
     panic::Location,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -42,7 +42,7 @@ pub use self::{
 use crate::{
     buffer::{RegBuf, Wire},
     engine::WindowId,
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Known, Result},
     executor::{self, JoinHandle},
     group::Group,
     settings::Settings,
@@ -66,6 +66,10 @@ struct Inner {
     ctx: u32,
     rank: u32,
     group: Group,
+    /// The line of the program that made it; none made the world.
+    made: Option<&'static Location<'static>>,
+    /// What [`Comm::named`] says.
+    name: Mutex<Option<Arc<str>>>,
     /// Collectives begun so far: the tag of the next one. All handles of the world count together.
     collectives: Arc<AtomicU32>,
 }
@@ -133,18 +137,24 @@ impl Comm {
     pub(crate) fn world(shared: Arc<Shared>) -> Self {
         let (rank, size) = (shared.place.rank, shared.place.size);
         let collectives = Arc::clone(&shared.on_world);
-        Self::counting(shared, WORLD, rank, Group::First(size), collectives)
+        Self::counting(shared, WORLD, (rank, Group::First(size)), None, collectives)
     }
 
-    fn new(shared: Arc<Shared>, ctx: u32, rank: u32, group: Group) -> Self {
-        Self::counting(shared, ctx, rank, group, Arc::default())
+    /// A rank's end of a communicator that this line of the program makes.
+    fn new(
+        shared: Arc<Shared>,
+        ctx: u32,
+        (rank, group): (u32, Group),
+        made: &'static Location<'static>,
+    ) -> Self {
+        Self::counting(shared, ctx, (rank, group), Some(made), Arc::default())
     }
 
     fn counting(
         shared: Arc<Shared>,
         ctx: u32,
-        rank: u32,
-        group: Group,
+        (rank, group): (u32, Group),
+        made: Option<&'static Location<'static>>,
         collectives: Arc<AtomicU32>,
     ) -> Self {
         shared.with(|engine| engine.join(ctx, &group));
@@ -154,10 +164,39 @@ impl Comm {
                 ctx,
                 rank,
                 group,
+                made,
+                name: Mutex::default(),
                 collectives,
             }),
         }
     }
+
+    /// The same communicator, with a name for errors and `Debug`, instead of its number. All handles that were cloned from one
+    /// another on this rank have it; the other ranks hear nothing of it.
+    ///
+    /// ```no_run
+    /// # async fn rows(world: ripstop_rt::Comm) -> ripstop_rt::Result<()> {
+    /// let rows = world.dup().await?.named("rows");
+    /// // ... recv with rank 1, tag 7, communicator "rows", at src/main.rs:92:18: ...
+    /// # drop(rows); Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+        *self.name_place() = Some(name.into());
+        self
+    }
+
+    /// The name that it was given.
+    #[must_use]
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.name_place().clone()
+    }
+
+    fn name_place(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        let name = self.inner.name.lock();
+        name.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// This process's rank in the communicator, in `0..size()`.
     #[must_use]
     pub fn rank(&self) -> usize {
@@ -180,6 +219,7 @@ impl Comm {
     ///
     /// # Errors
     /// `len` is 0 or more than there is memory for.
+    #[track_caller]
     pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
         self.shared().alloc(len)
     }
@@ -246,14 +286,8 @@ impl Comm {
     pub(crate) fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<u32> {
         self.inner.group.world_of(rank).ok_or_else(|| {
             let size = self.size();
-            let sentence = format!(
-                "`{name}` is rank {rank}, and communicator {} has ranks 0..{size}",
-                self.id()
-            );
-            Error {
-                comm: Some(self.id()),
-                ..Error::argument(op, sentence)
-            }
+            let sentence = format!("`{name}` is rank {rank}, and there are ranks 0..{size}");
+            self.error_here(op, ErrorKind::InvalidArgument(sentence))
         })
     }
 
@@ -273,6 +307,16 @@ impl Comm {
         WindowId {
             ctx: self.id(),
             tag,
+        }
+    }
+
+    /// An error of this communicator, whose ranks are its own.
+    pub(crate) fn error_here(&self, op: &'static str, kind: ErrorKind) -> Error {
+        let (name, made) = (self.name(), self.inner.made);
+        Error {
+            comm: Some(self.id()),
+            known: (name.is_some() || made.is_some()).then(|| Box::new(Known { name, made })),
+            ..Error::new(op, kind)
         }
     }
 
@@ -304,24 +348,20 @@ impl Comm {
             other => other,
         };
         Error {
-            kind,
-            op,
-            comm: Some(self.id()),
             peer,
             tag,
+            ..self.error_here(op, kind)
         }
     }
 }
 
 impl fmt::Debug for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Comm {} (rank {} of {})",
-            self.id(),
-            self.rank(),
-            self.size()
-        )
+        match self.name() {
+            Some(name) => write!(f, "Comm {name:?}")?,
+            None => write!(f, "Comm {}", self.id())?,
+        }
+        write!(f, " (rank {} of {})", self.rank(), self.size())
     }
 }
 

@@ -290,7 +290,7 @@ pub(super) fn error_of(
     kind: ErrorKind,
 ) -> crate::Error {
     let peer = about.peer.and_then(|world| comm.group().local_of(world));
-    comm.error(op, kind, peer, about.tag)
+    comm.error(op, kind, peer, about.tag).called_at(about.at)
 }
 
 impl<B: SendBuf> fmt::Debug for SendOp<B> {

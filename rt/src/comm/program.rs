@@ -2,7 +2,7 @@
 
 use std::{
     fmt, mem,
-    panic::resume_unwind,
+    panic::{Location, resume_unwind},
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -51,6 +51,15 @@ pub struct Turn {
     /// It begins when its rank comes to it.
     waits: bool,
     promise: Option<Promise>,
+}
+
+impl Turn {
+    /// The same place, taken by another line of the program.
+    #[doc(hidden)]
+    pub fn called_at(self, at: &'static Location<'static>) -> Self {
+        let call = Call { at, ..self.call };
+        Self { call, ..self }
+    }
 }
 
 /// A runtime that closes waits for the collective, as for one under way.
@@ -301,7 +310,9 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
                 Ok((input, output))
             }
             Err(failure) => Err(OpError {
-                error: comm.error(self.name, failure.kind, None, None),
+                error: comm
+                    .error(self.name, failure.kind, None, None)
+                    .called_at(failure.about.at),
                 buf: (input, output),
             }),
         })

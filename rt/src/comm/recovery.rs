@@ -14,7 +14,7 @@ use futures_core::Stream;
 use super::{Comm, split::none_left};
 use crate::{
     engine::{Engine, Following, living},
-    error::{ErrorKind, Result},
+    error::{ErrorKind, Result, called_at},
     group::Group,
     proto::agree::{Ranks, Value},
     shared::Shared,
@@ -82,7 +82,7 @@ impl Comm {
     pub fn agree(&self, flag: bool) -> impl Future<Output = Result<bool>> + Send + use<> {
         let (ctx, at) = (self.id(), Location::caller());
         let call = self.shared().with(|engine| engine.agree(ctx, flag, 0, at));
-        let agreeing = self.agreeing("agree", call);
+        let agreeing = self.agreeing("agree", call, at);
         async move { Ok(agreeing.await?.flag) }
     }
 
@@ -102,37 +102,34 @@ impl Comm {
         let comm = self.clone();
         let (ctx, at) = (self.id(), Location::caller());
         let begin = |engine: &mut Engine| engine.shrink(ctx, self.shared().contexts(), at);
-        let agreeing = self.agreeing("shrink", self.shared().with(begin));
-        async move {
+        let agreeing = self.agreeing("shrink", self.shared().with(begin), at);
+        called_at(at, async move {
             let settled = agreeing.await?;
             if !settled.flag {
                 return Err(none_left("shrink"));
             }
-            comm.without(&settled.down, settled.number)
-        }
+            comm.without(&settled.down, settled.number, at)
+        })
     }
 
     /// Those that are not down, in a context that is free on all of them.
-    fn without(&self, down: &Ranks, ctx: u32) -> Result<Self> {
+    fn without(&self, down: &Ranks, ctx: u32, at: &'static Location<'static>) -> Result<Self> {
         if down.contains(self.rank()) {
             let rank = self.group().world_of(self.rank()).unwrap_or_default() as usize;
             return Err(self.error("shrink", ErrorKind::PeerFailed { rank }, None, None));
         }
         let before = (0..self.rank()).filter(|rank| !down.contains(*rank));
         let rank = u32::try_from(before.count()).expect("less than the old one");
-        Ok(Self::new(
-            self.shared().clone(),
-            ctx,
-            rank,
-            living(self.group(), down),
-        ))
+        let place = (rank, living(self.group(), down));
+        Ok(Self::new(self.shared().clone(), ctx, place, at))
     }
 
-    fn agreeing(&self, op: &'static str, call: u32) -> Agreeing {
+    fn agreeing(&self, op: &'static str, call: u32, at: &'static Location<'static>) -> Agreeing {
         Agreeing {
             comm: self.clone(),
             op,
             call,
+            at,
         }
     }
 }
@@ -142,6 +139,7 @@ struct Agreeing {
     comm: Comm,
     op: &'static str,
     call: u32,
+    at: &'static Location<'static>,
 }
 
 impl Future for Agreeing {
@@ -151,7 +149,8 @@ impl Future for Agreeing {
         let call = (self.comm.id(), self.call);
         let shared = self.comm.shared();
         let polled = shared.with(|engine| engine.core.poll_agreed(call, cx.waker()));
-        polled.map_err(|kind| self.comm.error(self.op, kind, None, None))
+        let error = |kind| self.comm.error(self.op, kind, None, None);
+        polled.map_err(|kind| error(kind).called_at(self.at))
     }
 }
 

@@ -1,9 +1,11 @@
 //! New communicators from old ones.
 
+use std::panic::Location;
+
 use super::{Call, Comm, Min, vote::Vote};
 use crate::{
     contexts::Contexts,
-    error::{Error, Result},
+    error::{Error, Result, called_at},
     group::Group,
     offload::Signature,
 };
@@ -85,7 +87,8 @@ impl Comm {
                 "this rank's own entry came back changed".to_owned(),
             )
         })?;
-        Ok(Some(Self::new(self.shared().clone(), ctx, rank, group)))
+        let shared = self.shared().clone();
+        Ok(Some(Self::new(shared, ctx, (rank, group), call.at)))
     }
 
     /// The same ranks in the same order, with messages of their own. Collective. Waits for all ranks, as [`split`](Self::split)
@@ -111,12 +114,8 @@ impl Comm {
             let (comm, call) = (&agreement.comm, agreement.call);
             let agreed = comm.agree_on_context(call, Vote::new(signature)).await;
             let ctx = comm.settled(name, call, agreed)?;
-            Ok(Self::new(
-                comm.shared().clone(),
-                ctx,
-                comm.inner.rank,
-                comm.group().clone(),
-            ))
+            let place = (comm.inner.rank, comm.group().clone());
+            Ok(Self::new(comm.shared().clone(), ctx, place, call.at))
         }
     }
 
@@ -127,12 +126,12 @@ impl Comm {
     #[track_caller]
     pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send {
         let split = self.split_as("split_node", Some(self.shared().place.node), 0);
-        async move {
+        called_at(Location::caller(), async move {
             let comm = split.await?;
             comm.ok_or_else(|| {
                 Error::argument("split_node", "this rank's node has no ranks".to_owned())
             })
-        }
+        })
     }
 
     /// A context that was never used on any rank. Each proposes one; the greatest is taken if it is free everywhere, else the

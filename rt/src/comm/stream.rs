@@ -62,5 +62,6 @@ fn receive<T: Wire>(
     at: &'static Location<'static>,
 ) -> RecvOp<Vec<T>> {
     let about = comm.about_recv::<T>(comm.id(), from, tag);
-    comm.start_growing(about.map(|about| About { at, ..about }))
+    let about = about.map(|about| About { at, ..about });
+    comm.start_growing(about.map_err(|error| error.called_at(at)))
 }

@@ -1,9 +1,11 @@
 //! How ranks find out whether all of them make the same communicator, before any of them has it.
 
+use std::panic::Location;
+
 use super::{Call, Comm};
 use crate::{
     engine::Engine,
-    error::{Error, ErrorKind, Result},
+    error::{ErrorKind, Result},
     offload::Signature,
 };
 
@@ -71,16 +73,22 @@ impl Comm {
         let rank_of = |rank: u64| usize::try_from(rank).unwrap_or(usize::MAX);
         let (one, other) = (rank_of(one), rank_of(other));
         let (rank, other) = (one.min(other), one.max(other));
-        Err(Error {
-            comm: Some(self.id()),
-            ..Error::new("split", ErrorKind::Mismatch { rank, other })
-        })
+        Err(self.error_here("split", ErrorKind::Mismatch { rank, other }))
     }
 
     /// The next collective is an agreement.
     #[track_caller]
     pub(crate) fn agreement(&self) -> Agreement {
-        let (comm, call) = (self.clone(), self.next_collective());
+        self.agreement_at(Location::caller())
+    }
+
+    /// As [`agreement`](Self::agreement), of a call that this line of the program made.
+    pub(crate) fn agreement_at(&self, at: &'static Location<'static>) -> Agreement {
+        let call = Call {
+            at,
+            ..self.next_collective()
+        };
+        let comm = self.clone();
         let agreement = Agreement { comm, call };
         let key = agreement.key();
         self.shared().with(|engine| engine.core.agree_in(key));
@@ -121,7 +129,7 @@ impl Comm {
                 self.shared()
                     .with(|engine| engine.give_up_agreement(key, &kind));
             }
-            error.renamed(name)
+            error.renamed(name).called_at(call.at)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     future::poll_fn,
+    panic::Location,
     pin::Pin,
     sync::{Mutex, PoisonError},
     task::Poll,
@@ -52,10 +53,10 @@ impl<T: Wire> Port<T> {
     ///
     /// # Errors
     /// A member failed, or `Mismatch`: one came to a fence of the other kind. Then all fences of this window fail from now on.
-    pub async fn fence(&mut self, ending: bool) -> Result<()> {
+    pub async fn fence(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
         self.is_gathered = false;
         if self.pass(ending).await? == Gates::None {
-            self.agree(ending).await?;
+            self.agree(ending, at).await?;
         }
         self.is_gathered = !ending;
         Ok(())
@@ -112,17 +113,17 @@ impl<T: Wire> Port<T> {
     }
 
     /// By messages. A meeting that was given up keeps its place among the collectives, and the others may have come to it.
-    async fn agree(&mut self, ending: bool) -> Result<()> {
+    async fn agree(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
         let Self { meeting, comm, .. } = self;
         let Meeting { under_way, failed } = meeting;
         let meeting = under_way.get_mut().unwrap_or_else(PoisonError::into_inner);
         if *failed {
-            comm.agreement().meet_in_vain();
+            comm.agreement_at(at).meet_in_vain();
             return Err(comm.error("fence", ErrorKind::Revoked, None, None));
         }
         loop {
             let (earlier, agreed) = meeting.get_or_insert_with(|| {
-                let agreed = comm.agreement().meet(ending.into());
+                let agreed = comm.agreement_at(at).meet(ending.into());
                 (ending, Box::pin(agreed) as Agreed)
             });
             let is_this = *earlier == ending;

@@ -2,6 +2,7 @@
 
 use std::{
     future::poll_fn,
+    panic::Location,
     sync::{
         Mutex, PoisonError,
         atomic::{
@@ -145,9 +146,13 @@ impl<T: Wire> Port<T> {
     ///
     /// # Errors
     /// A member failed.
-    pub async fn close_passive(&mut self, op: &'static str) -> Result<()> {
+    pub async fn close_passive(
+        &mut self,
+        op: &'static str,
+        at: &'static Location<'static>,
+    ) -> Result<()> {
         self.quiet(None).await;
-        self.barrier(op).await?;
+        self.barrier(op, at).await?;
         self.close_to_all();
         Ok(())
     }

@@ -18,6 +18,7 @@ mod target;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, io,
+    panic::Location,
     sync::{Arc, atomic::AtomicUsize},
 };
 
@@ -37,7 +38,7 @@ use crate::{
     buffer::{RegBuf, TypeSig, Wire},
     comm::{Agreement, Comm},
     engine::{Extent, Listening, WindowId, WindowMemory},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, called_at},
 };
 
 /// This rank's end of a window.
@@ -82,7 +83,7 @@ impl<T: Wire> Port<T> {
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
         let comm = comm.clone();
-        async move {
+        called_at(Location::caller(), async move {
             let memory = comm
                 .shared()
                 .with(|engine| RegBuf::for_window(engine.driver(), len));
@@ -92,7 +93,7 @@ impl<T: Wire> Port<T> {
             // Who returns from this may be greeted by nobody who is not known yet.
             met("allocate", agreement).await?;
             Ok(port)
-        }
+        })
     }
 
     /// Makes a window in which this rank has the elements of a buffer. Collective.
@@ -179,13 +180,13 @@ impl<T: Wire> Port<T> {
     ///
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member failed.
-    #[track_caller]
     pub fn barrier_closed(
         &self,
         op: &'static str,
+        at: &'static Location<'static>,
     ) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let (agreement, closed) = (self.comm.agreement(), self.check_closed(op));
-        async move {
+        let (agreement, closed) = (self.comm.agreement_at(at), self.check_closed(op));
+        called_at(at, async move {
             match closed {
                 Ok(()) => met(op, agreement).await,
                 Err(open) => {
@@ -193,16 +194,19 @@ impl<T: Wire> Port<T> {
                     Err(open)
                 }
             }
-        }
+        })
     }
 
     /// Waits until all members have come here.
     ///
     /// # Errors
     /// A member failed.
-    #[track_caller]
-    pub fn barrier(&self, op: &'static str) -> impl Future<Output = Result<()>> + Send + use<T> {
-        met(op, self.comm.agreement())
+    pub fn barrier(
+        &self,
+        op: &'static str,
+        at: &'static Location<'static>,
+    ) -> impl Future<Output = Result<()>> + Send + use<T> {
+        met(op, self.comm.agreement_at(at))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    panic::Location,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -56,7 +57,10 @@ impl<B: Send + 'static> RemoteOp<B> {
 
     /// One that could not even be started.
     #[doc(hidden)]
+    #[cold]
+    #[track_caller]
     pub fn failed(error: OpError<B>) -> Self {
+        let error = error.called_at(Location::caller());
         Self {
             buf: None,
             rest: Some(Box::new(Rest::Failed(error))),
@@ -162,6 +166,7 @@ impl<B: Send + 'static> Flight<B> {
                 let group = self.comm.group();
                 let peer = failure.about.peer.and_then(|world| group.local_of(world));
                 let error = self.comm.error(self.op, failure.kind, peer, None);
+                let error = error.called_at(failure.about.at);
                 Err(OpError { error, buf })
             }
         })

@@ -1,11 +1,13 @@
 //! Windows to which memory is attached, and from which it is detached, by each rank for itself.
 
+use std::panic::Location;
+
 use super::{Port, memory_of, met, own_memory};
 use crate::{
     buffer::{RegBuf, Wire},
     comm::Comm,
     engine::Extent,
-    error::{Error, Result},
+    error::{Error, Result, called_at},
 };
 
 /// Elements that were attached to a window.
@@ -51,7 +53,7 @@ impl<T: Wire> Port<T> {
     pub fn growing(comm: &Comm) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
         let comm = comm.clone();
-        async move {
+        called_at(Location::caller(), async move {
             let nothing = comm
                 .shared()
                 .with(|engine| RegBuf::for_window(engine.driver(), 0));
@@ -59,7 +61,7 @@ impl<T: Wire> Port<T> {
             let port = Self::open(comm, id, nothing, Extent::Growing(T::SIG));
             met("dynamic", agreement).await?;
             Ok(port)
-        }
+        })
     }
 
     /// Attaches a buffer. Not collective.

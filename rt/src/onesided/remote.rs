@@ -19,6 +19,7 @@ use crate::{
 impl<T: Wire> Port<T> {
     /// Writes `buf` to a target, from its element `at` on.
     #[inline]
+    #[track_caller]
     pub fn put<B: SendBuf<Elem = T>>(&self, target: &Target, at: usize, buf: B) -> RemoteOp<B> {
         let elems = buf.elems();
         let range = match self.range("put", target, at, elems.len()) {
@@ -43,6 +44,7 @@ impl<T: Wire> Port<T> {
 
     /// Fills `buf` from a target, from its element `at` on.
     #[inline]
+    #[track_caller]
     pub fn get<B: RecvBuf<Elem = T>>(&self, target: &Target, at: usize, mut buf: B) -> RemoteOp<B> {
         let range = match self.range("get", target, at, buffer::room(&mut buf)) {
             Ok(range) => range,
@@ -65,6 +67,7 @@ impl<T: Wire> Port<T> {
     }
 
     /// Writes `buf`, one block after the other, to these ranges of a target's elements.
+    #[track_caller]
     pub fn put_blocks<B: SendBuf<Elem = T>>(
         &self,
         target: &Target,
@@ -89,6 +92,7 @@ impl<T: Wire> Port<T> {
     }
 
     /// Fills `buf`, one block after the other, from these ranges of a target's elements.
+    #[track_caller]
     pub fn get_blocks<B: RecvBuf<Elem = T>>(
         &self,
         target: &Target,
@@ -115,6 +119,7 @@ impl<T: Wire> Port<T> {
         RemoteOp::done(buf)
     }
 
+    #[track_caller]
     fn write<B: SendBuf>(
         &self,
         op: &'static str,
@@ -130,6 +135,7 @@ impl<T: Wire> Port<T> {
         RemoteOp::flying(op, &self.comm, (ticket, Core::take_send), watched)
     }
 
+    #[track_caller]
     fn fetch<B: RecvBuf>(
         &self,
         op: &'static str,
@@ -221,6 +227,7 @@ impl<T: Wire> Port<T> {
 /// Numbers, one atomic update each.
 impl<T: Element> Port<T> {
     /// Combines each element of `buf` with the target's, from its element `at` on.
+    #[track_caller]
     pub fn accumulate<B: SendBuf<Elem = T>>(
         &self,
         target: &Target,
@@ -254,6 +261,7 @@ impl<T: Element> Port<T> {
     }
 
     /// As [`accumulate`](Self::accumulate), and leaves in `buf` what the target's elements were.
+    #[track_caller]
     pub fn get_accumulate<B: RecvBuf<Elem = T>>(
         &self,
         target: &Target,
@@ -293,30 +301,27 @@ impl<T: Element> Port<T> {
 
     /// Combines one element, and says what it was.
     #[inline]
+    #[track_caller]
     pub fn fetch_op(&self, target: &Target, at: usize, value: T, combine: Combine) -> Fetching<T> {
         if let Some((region, start)) = target.mapped() {
-            return Fetching::done(
-                self.updates("fetch_op", target, at, 1, combine)
-                    .map(|range| T::update(region, start + range.start, combine, value)),
-            );
+            return match self.updates("fetch_op", target, at, 1, combine) {
+                Ok(range) => Fetching::done(T::update(region, start + range.start, combine, value)),
+                Err(error) => Fetching::failed(error),
+            };
         }
         Fetching::one(self.get_accumulate(target, at, [value], combine))
     }
 
     /// Writes `new` if the element is `expected`, bit by bit; says what it was.
     #[inline]
+    #[track_caller]
     pub fn compare_swap(&self, target: &Target, at: usize, expected: T, new: T) -> Fetching<T> {
         let range = match self.updates("compare_swap", target, at, 1, Combine::Keep) {
             Ok(range) => range,
-            Err(error) => return Fetching::done(Err(error)),
+            Err(error) => return Fetching::failed(error),
         };
         if let Some((region, start)) = target.mapped() {
-            return Fetching::done(Ok(T::compare_swap(
-                region,
-                start + range.start,
-                expected,
-                new,
-            )));
+            return Fetching::done(T::compare_swap(region, start + range.start, expected, new));
         }
         let deed = Deed::CompareSwap {
             number: number_of::<T>(),
@@ -325,8 +330,8 @@ impl<T: Element> Port<T> {
         Fetching::two(self.fetch("compare_swap", target, deed, ranges, [expected, new]))
     }
 
-    #[inline]
     /// How many elements are in a buffer that has no room for others: they go and come.
+    #[inline]
     fn whole<B: RecvBuf<Elem = T>>(
         &self,
         op: &'static str,
@@ -379,10 +384,21 @@ enum State<T: Element> {
 
 impl<T: Element> Fetching<T> {
     /// One that is over.
-    #[doc(hidden)]
-    pub fn done(result: Result<T>) -> Self {
+    #[inline]
+    fn done(old: T) -> Self {
         Self {
-            state: State::Done(Some(result)),
+            state: State::Done(Some(Ok(old))),
+        }
+    }
+
+    /// One that could not even be started.
+    #[doc(hidden)]
+    #[cold]
+    #[track_caller]
+    pub fn failed(error: Error) -> Self {
+        let error = error.called_at(Location::caller());
+        Self {
+            state: State::Done(Some(Err(error))),
         }
     }
 

@@ -13,7 +13,7 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
@@ -181,16 +181,18 @@ impl Shared {
     }
 
     /// A buffer in a new region of the driver's.
+    #[track_caller]
     pub(crate) fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
+        let at = Location::caller();
         let size = size_of::<T>();
         if len.checked_mul(size).is_none_or(|bytes| bytes == 0) {
             let sentence = format!(
                 "`len` is {len} elements of {size} bytes: it must be at least 1, and fit into memory"
             );
-            return Err(Error::argument("alloc", sentence));
+            return Err(Error::argument("alloc", sentence).called_at(at));
         }
         self.with(|engine| RegBuf::allocate(engine.driver(), len))
-            .map_err(|error| Error::new("alloc", ErrorKind::Transport(error)))
+            .map_err(|error| Error::new("alloc", ErrorKind::Transport(error)).called_at(at))
     }
 
     /// Turns made by applications so far.
