@@ -107,27 +107,75 @@ impl Limits {
         Some(())
     }
 
-    /// What is asked for, as far as `most` allows, and at least what an interface cannot be without.
+    /// What programs are given that ask for none of a thing: they fill in what they know, and use the rest. As much as the
+    /// reference library gives whoever does not ask.
+    const UNASKED: Self = Self {
+        max_entries: 1024,
+        max_unexpected_headers: 1024,
+        max_mds: 1024,
+        max_eqs: 1024,
+        max_cts: 1024,
+        max_pt_index: 63,
+        max_iovecs: 1024,
+        max_list_size: 1024,
+        max_triggered_ops: 1024,
+        max_msg_size: 1 << 32,
+        max_atomic_size: 512,
+        max_fetch_atomic_size: 512,
+        max_waw_ordered_size: 64,
+        max_war_ordered_size: 8,
+        max_volatile_size: 64,
+        max_eq_size: 1 << 20,
+    };
+
+    /// What every interface has at least, whatever is asked for: the specification promises the last table index, one element of
+    /// each datatype for atomics that fetch, and what is ordered. Of everything else one gets as little as one asks for.
+    const LEAST: Self = Self {
+        max_entries: 1,
+        max_unexpected_headers: 1,
+        max_mds: 1,
+        max_eqs: 1,
+        max_cts: 1,
+        max_pt_index: 63,
+        max_iovecs: 1,
+        max_list_size: 1,
+        max_triggered_ops: 1,
+        max_msg_size: 1,
+        max_atomic_size: 1,
+        max_fetch_atomic_size: 32,
+        max_waw_ordered_size: 64,
+        max_war_ordered_size: 8,
+        max_volatile_size: 1,
+        max_eq_size: 1,
+    };
+
+    /// What is asked for, as far as `most` allows, and at least what an interface cannot be without. Whoever asks for none of a
+    /// thing has not thought of it.
     #[must_use]
     pub fn within(self, most: &Self) -> Self {
+        macro_rules! each {
+            ($($name:ident)+) => {
+                Self {
+                    $($name: {
+                        let asked = if self.$name == 0 { Self::UNASKED.$name } else { self.$name };
+                        asked.max(Self::LEAST.$name).min(most.$name)
+                    },)+
+                }
+            };
+        }
+        let given = each! {
+            max_entries max_unexpected_headers max_mds max_eqs max_cts max_pt_index max_iovecs max_list_size max_triggered_ops
+            max_msg_size max_atomic_size max_fetch_atomic_size max_waw_ordered_size max_war_ordered_size max_volatile_size
+            max_eq_size
+        };
+        // Without these nothing could be set up, whatever the ceiling is.
         Self {
-            max_entries: self.max_entries.clamp(1, most.max_entries.max(1)),
-            max_unexpected_headers: self.max_unexpected_headers.min(most.max_unexpected_headers),
-            max_mds: self.max_mds.clamp(1, most.max_mds.max(1)),
-            max_eqs: self.max_eqs.clamp(1, most.max_eqs.max(1)),
-            max_cts: self.max_cts.min(most.max_cts),
-            max_pt_index: self.max_pt_index.min(most.max_pt_index),
-            max_iovecs: self.max_iovecs.min(most.max_iovecs),
-            max_list_size: self.max_list_size.clamp(1, most.max_list_size.max(1)),
-            max_triggered_ops: self.max_triggered_ops.min(most.max_triggered_ops),
-            max_msg_size: self.max_msg_size.min(most.max_msg_size),
-            max_atomic_size: self.max_atomic_size.min(most.max_atomic_size),
-            max_fetch_atomic_size: self.max_fetch_atomic_size.min(most.max_fetch_atomic_size),
-            // What is promised; nothing is faster for a smaller promise.
-            max_waw_ordered_size: self.max_waw_ordered_size.min(most.max_waw_ordered_size),
-            max_war_ordered_size: self.max_war_ordered_size.min(most.max_war_ordered_size),
-            max_volatile_size: self.max_volatile_size.min(most.max_volatile_size),
-            max_eq_size: self.max_eq_size.clamp(1, most.max_eq_size.max(1)),
+            max_entries: given.max_entries.max(1),
+            max_mds: given.max_mds.max(1),
+            max_eqs: given.max_eqs.max(1),
+            max_list_size: given.max_list_size.max(1),
+            max_eq_size: given.max_eq_size.max(1),
+            ..given
         }
     }
 }
@@ -161,16 +209,11 @@ mod tests {
 
     #[test]
     fn every_limit_is_lowered_by_its_name_and_no_other() {
-        let names: Vec<String> = format!("{:?}", Limits::MOST)
-            .split(['{', ',', '}'])
-            .filter_map(|field| Some(field.split_once(':')?.0.trim().to_owned()))
-            .collect();
+        let names = names();
         assert_eq!(names.len(), 16);
         for name in &names {
             let lowered = Limits::MOST.lowered(&format!("{name}=3")).expect(name);
-            let given = Limits::MOST.within(&lowered);
-            assert_eq!(given, lowered, "{name}");
-            assert_eq!(lowered.within(&Limits::MOST), lowered, "{name}");
+            assert_eq!(Limits::MOST.within(&lowered), lowered, "{name}");
             let text = format!("{lowered:?}");
             assert_eq!(
                 text.matches(": 3,").count() + text.matches(": 3 ").count(),
@@ -184,15 +227,58 @@ mod tests {
     fn one_gets_what_one_asks_for_within_reason() {
         let wanted = Limits {
             max_entries: 10,
-            max_mds: 0,
+            max_unexpected_headers: 1,
+            max_triggered_ops: 8,
             max_msg_size: u64::MAX,
-            max_triggered_ops: 0,
             ..Limits::MOST
         };
         let got = wanted.within(&Limits::MOST);
-        assert_eq!((got.max_entries, got.max_mds), (10, 1));
+        assert_eq!((got.max_entries, got.max_unexpected_headers), (10, 1));
         assert_eq!(got.max_msg_size, Limits::MOST.max_msg_size);
-        assert_eq!(got.max_triggered_ops, 0);
+        assert_eq!(got.max_triggered_ops, 8);
         assert_eq!(Limits::MOST.within(&Limits::MOST), Limits::MOST);
+    }
+
+    /// As programs do that clear the structure and fill in what they know, or ask for as little as there can be.
+    #[test]
+    fn whoever_asks_for_nothing_or_for_too_little_has_what_every_interface_has() {
+        let zero = Limits::MOST.lowered(&all_of(0)).expect("right");
+        let one = Limits::MOST.lowered(&all_of(1)).expect("right");
+        for asked in [zero, one] {
+            let got = asked.within(&Limits::MOST);
+            assert!(got.max_fetch_atomic_size >= 32 && got.max_triggered_ops > 0);
+            assert!(got.max_pt_index >= 63 && got.max_atomic_size > 0);
+            assert!(got.max_waw_ordered_size >= 64 && got.max_war_ordered_size >= 8);
+            assert!(got.max_volatile_size > 0 && got.max_msg_size > 0);
+        }
+        let got = zero.within(&Limits::MOST);
+        let counts = [
+            got.max_entries,
+            got.max_unexpected_headers,
+            got.max_mds,
+            got.max_eqs,
+            got.max_cts,
+            got.max_iovecs,
+            got.max_list_size,
+            got.max_triggered_ops,
+        ];
+        assert_eq!(counts, [1024; 8]);
+        assert!(got.max_msg_size >= 1 << 32 && got.max_atomic_size >= 512);
+        // What the environment allows is the end of it.
+        let few = Limits::MOST.lowered("max_cts=3,max_triggered_ops=0");
+        let got = zero.within(&few.expect("right"));
+        assert_eq!((got.max_cts, got.max_triggered_ops), (3, 0));
+    }
+
+    fn all_of(number: u64) -> String {
+        let all = names().into_iter().map(|name| format!("{name}={number}"));
+        all.collect::<Vec<_>>().join(",")
+    }
+
+    fn names() -> Vec<String> {
+        format!("{:?}", Limits::MOST)
+            .split(['{', ',', '}'])
+            .filter_map(|field| Some(field.split_once(':')?.0.trim().to_owned()))
+            .collect()
     }
 }

@@ -140,7 +140,7 @@ impl Ni {
         let mut interface = Self {
             ni: ni.get(0, profile.handle_len),
             uid: 0,
-            limits: Limits::read(&actual),
+            limits: Limits::read(&actual).with_triggered(triggered),
             open: Mutex::new(true),
             wire: Wire::WHOLE,
             moves_alone: true,
@@ -388,6 +388,14 @@ impl Limits {
             max_atomic_size: limits.get(48, 8),
             max_fetch_atomic_size: limits.get(56, 8),
             max_volatile_size: limits.get(80, 8),
+        }
+    }
+
+    /// No more triggered operations than were asked for: some libraries give more.
+    fn with_triggered(self, most: u32) -> Self {
+        Self {
+            max_triggered_ops: self.max_triggered_ops.min(most),
+            ..self
         }
     }
 }

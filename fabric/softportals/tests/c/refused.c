@@ -8,6 +8,8 @@
 enum { TAKEN = 41, KEY = 7, KIND = PTL_NI_MATCHING | PTL_NI_PHYSICAL };
 
 static ptl_handle_ni_t ni;
+enum { TABLES = 64 };
+
 static char target[64];
 
 static ptl_me_t entry(ptl_handle_ct_t ct)
@@ -90,7 +92,8 @@ static void a_machine_that_cannot(void)
     }
 }
 
-/* Two of everything but descriptors and triggered operations, of which there is one, and three entries. */
+/* Two of everything but descriptors and triggered operations, of which there is one, three entries, and tables: of these there
+   are always 64. */
 static void open_small(void)
 {
     ptl_ni_limits_t wanted, got;
@@ -102,6 +105,10 @@ static void open_small(void)
     wanted.max_atomic_size = wanted.max_fetch_atomic_size = 8;
     OK(PtlNIInit(PTL_IFACE_DEFAULT, KIND, PTL_PID_ANY, &wanted, &got, &ni));
     CHECK(got.max_eqs == 2 && got.max_mds == 1 && got.max_entries == 3 && got.max_list_size == 2);
+    CHECK(got.max_triggered_ops == 1 && got.max_pt_index == TABLES - 1);
+    /* Nothing was said of these. */
+    CHECK(got.max_unexpected_headers > 0 && got.max_iovecs > 0 && got.max_volatile_size >= 64);
+    CHECK(got.max_waw_ordered_size >= 64 && got.max_war_ordered_size >= 8 && got.max_fetch_atomic_size >= 32);
 }
 
 /* One operation waits for the counter, and that is the most. */
@@ -140,7 +147,7 @@ static void messages_that_are_too_long(void)
     SAYS(PTL_ARG_INVALID, PtlTriggeredPut(md, 0, most + 1, PTL_NO_ACK_REQ, self, 0, KEY, 0, 0, 0, ct, 1));
     SAYS(PTL_ARG_INVALID, PtlTriggeredGet(md, 0, most + 1, self, 0, KEY, 0, 0, ct, 1));
     SAYS(PTL_ARG_INVALID, PtlAtomic(md, 0, 16, PTL_NO_ACK_REQ, self, 0, KEY, 0, 0, 0, PTL_SUM, PTL_INT64_T));
-    SAYS(PTL_ARG_INVALID, PtlFetchAtomic(md, 0, md, 64, 16, self, 0, KEY, 0, 0, 0, PTL_SUM, PTL_INT64_T));
+    SAYS(PTL_ARG_INVALID, PtlFetchAtomic(md, 0, md, 56, 72, self, 0, KEY, 0, 0, 0, PTL_SUM, PTL_INT64_T));
     OK(PtlMDRelease(md));
     OK(PtlCTFree(ct));
 }
@@ -186,11 +193,11 @@ static void no_space(void)
 
 static void tables_and_lists_that_are_full(void)
 {
-    uint32_t pts[2], pt;
+    uint32_t pts[TABLES], pt;
     ptl_handle_me_t mes[3], me;
     ptl_me_t one = entry(PTL_CT_NONE);
     one.options &= ~(unsigned int) PTL_ME_EVENT_CT_COMM;
-    for (int at = 0; at < 2; at++)
+    for (int at = 0; at < TABLES; at++)
         OK(PtlPTAlloc(ni, 0, PTL_EQ_NONE, PTL_PT_ANY, &pts[at]));
     SAYS(PTL_PT_FULL, PtlPTAlloc(ni, 0, PTL_EQ_NONE, PTL_PT_ANY, &pt));
     for (int at = 0; at < 2; at++)
@@ -200,7 +207,7 @@ static void tables_and_lists_that_are_full(void)
     SAYS(PTL_NO_SPACE, PtlMEAppend(ni, pts[0], &one, PTL_OVERFLOW_LIST, 0, &me));
     for (int at = 0; at < 3; at++)
         OK(PtlMEUnlink(mes[at]));
-    for (int at = 0; at < 2; at++)
+    for (int at = 0; at < TABLES; at++)
         OK(PtlPTFree(ni, pts[at]));
 }
 
