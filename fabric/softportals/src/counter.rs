@@ -21,6 +21,11 @@ impl Count {
         self.success.saturating_add(self.failure)
     }
 
+    /// Whether it may be added: successes or failures, as the specification has it, not both at once.
+    pub(crate) const fn is_increment(self) -> bool {
+        self.success == 0 || self.failure == 0
+    }
+
     /// Whether a wait for so many successes ends: when they are there, or with the first failure, which may mean that they never
     /// will be.
     #[must_use]

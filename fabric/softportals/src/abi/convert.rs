@@ -55,21 +55,23 @@ pub(super) const fn interface_of(bits: u32) -> Option<u32> {
 
 /// A queue or none; one of another interface is a mistake.
 pub(super) fn eq<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<EqId>, Error> {
-    optional::<P>(Kind::Eq, handle, ni, "eq_handle").map(|id| id.map(EqId))
+    let [none, _] = P::NONE;
+    optional::<P>((Kind::Eq, none), handle, ni, "eq_handle").map(|id| id.map(EqId))
 }
 
 /// A counter or none; one of another interface is a mistake.
 pub(super) fn ct<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<CtId>, Error> {
-    optional::<P>(Kind::Ct, handle, ni, "ct_handle").map(|id| id.map(CtId))
+    let [_, none] = P::NONE;
+    optional::<P>((Kind::Ct, none), handle, ni, "ct_handle").map(|id| id.map(CtId))
 }
 
 fn optional<P: Profile>(
-    kind: Kind,
+    (kind, none): (Kind, P::Handle),
     handle: P::Handle,
     ni: u32,
     name: &'static str,
 ) -> Result<Option<Id>, Error> {
-    if P::is_none(handle) {
+    if handle == none {
         return Ok(None);
     }
     match unpack(kind, P::bits(handle)) {

@@ -27,7 +27,7 @@ use crate::{event::Event, interface::Family};
 /// One family: its handles, structures and numbers.
 pub trait Profile: Sized + 'static {
     /// What stands for an object.
-    type Handle: Copy;
+    type Handle: Copy + PartialEq;
     /// An enumeration as an argument.
     type Small: Copy + Into<u32>;
     /// A time in milliseconds.
@@ -47,13 +47,13 @@ pub trait Profile: Sized + 'static {
     const ENTRIES_ARE_ALIKE: bool;
     /// Whose ways its interfaces have.
     const FAMILY: Family;
+    /// What stands for no event queue, and what for no counter. No other handle does.
+    const NONE: [Self::Handle; 2];
 
     /// The handle for an object's 32 bits.
     fn handle(bits: u32) -> Self::Handle;
     /// An object's 32 bits; all ones when it cannot be one.
     fn bits(handle: Self::Handle) -> u32;
-    /// Whether it stands for no event queue or no counter.
-    fn is_none(handle: Self::Handle) -> bool;
     /// A list entry with the fields that those of matching interfaces have.
     fn me(le: &Self::Le) -> Me<Self::Handle>;
     /// An event as the family lays it out.

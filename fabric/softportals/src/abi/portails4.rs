@@ -57,6 +57,8 @@ impl Profile for Portails4 {
     const WHICH_IS_OPTIONAL: bool = true;
     const ENTRIES_ARE_ALIKE: bool = true;
     const FAMILY: Family = Family::Bull;
+    // It has no other invalid handle.
+    const NONE: [u64; 2] = [0; 2];
 
     fn handle(bits: u32) -> u64 {
         SET | u64::from(bits)
@@ -64,10 +66,6 @@ impl Profile for Portails4 {
 
     fn bits(handle: u64) -> u32 {
         u32::try_from(handle ^ SET).unwrap_or(u32::MAX)
-    }
-
-    fn is_none(handle: u64) -> bool {
-        handle == 0
     }
 
     fn me(le: &Me<u64>) -> Me<u64> {

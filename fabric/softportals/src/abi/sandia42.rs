@@ -71,6 +71,7 @@ impl Profile for Sandia42 {
     const WHICH_IS_OPTIONAL: bool = false;
     const ENTRIES_ARE_ALIKE: bool = false;
     const FAMILY: Family = Family::Sandia;
+    const NONE: [u32; 2] = [EQ_NONE, CT_NONE];
 
     fn handle(bits: u32) -> u32 {
         bits
@@ -78,10 +79,6 @@ impl Profile for Sandia42 {
 
     fn bits(handle: u32) -> u32 {
         handle
-    }
-
-    fn is_none(handle: u32) -> bool {
-        matches!(handle, EQ_NONE | CT_NONE | INVALID)
     }
 
     fn me(le: &Le) -> Me<u32> {
@@ -133,7 +130,6 @@ impl Profile for Sandia42 {
 
 const EQ_NONE: u32 = 0x3fff_ffff;
 const CT_NONE: u32 = 0x5fff_ffff;
-const INVALID: u32 = 0xffff_ffff;
 
 const NUMBERS: Numbers = Numbers {
     codes: Codes {

@@ -1,6 +1,6 @@
 //! Operations, now or when a counter says so.
 
-use super::{CtId, Interface, MdId};
+use super::{CtId, INCREMENT, Interface, MdId};
 use crate::{
     atomic::{Datatype, Operator},
     counter::Count,
@@ -162,7 +162,11 @@ impl<M: Memory> Interface<M> {
                 self.check_fetch(get, put, &remote)?;
                 check_swap(operator, datatype, remote.length)
             }
-            Command::CtInc(ct, _) | Command::CtSet(ct, _) => self.ct_get(ct).map(drop),
+            Command::CtInc(ct, by) => {
+                self.ct_get(ct)?;
+                by.is_increment().then_some(()).ok_or(INCREMENT)
+            }
+            Command::CtSet(ct, _) => self.ct_get(ct).map(drop),
         }
     }
 

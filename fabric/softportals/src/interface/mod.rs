@@ -323,12 +323,16 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Adds to it.
+    /// Adds to its successes or to its failures.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` when it is not there, or both are to grow.
     pub fn ct_inc(&mut self, ct: CtId, by: Count) -> Result<(), Error> {
-        self.counter(ct)?.add(by);
+        let counter = self.counter(ct)?;
+        if !by.is_increment() {
+            return Err(INCREMENT);
+        }
+        counter.add(by);
         self.changed(ct);
         self.run_triggered();
         Ok(())
@@ -416,6 +420,9 @@ impl<M: Memory> Interface<M> {
         self.news.event = true;
     }
 }
+
+/// Why an increment is none.
+const INCREMENT: Error = Error::ArgInvalid("increment: successes and failures at once");
 
 /// Of what the application names: its handles may have 32 bits in all, and 8 of them are left for this.
 pub(crate) const GENERATIONS: u32 = 0xff;

@@ -216,7 +216,7 @@ static void counters(void)
     ptl_handle_ct_t second;
     OK(PtlCTAlloc(ni, &second));
     OK(PtlTriggeredCTInc(second, one, ct, 9));
-    OK(PtlTriggeredCTInc(second, six, ct, 10));
+    OK(PtlTriggeredCTInc(second, seven, ct, 10));
     OK(PtlCTInc(ct, one));
     OK(PtlCTWait(second, 1, &value));
     CHECK(value.success == 1 && value.failure == 0);

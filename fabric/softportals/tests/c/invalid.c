@@ -200,6 +200,31 @@ static void one_descriptor_of_two(struct handles h, ptl_handle_any_t bad)
     all_that_is_triggered_says(PTL_ARG_INVALID, bad, bad, bad, h.ct);
 }
 
+/* None of one kind is none of another, and no handle at all is not none. */
+static void none_of_another_kind(struct handles h)
+{
+    if (PtlHandleIsEqual(PTL_EQ_NONE, PTL_INVALID_HANDLE))
+        return;
+    one_handle_of_two(h, PTL_INVALID_HANDLE);
+    ptl_handle_any_t made;
+    uint32_t index;
+    ptl_md_t no_queue = {memory, SIZE, 0, PTL_CT_NONE, PTL_CT_NONE};
+    ptl_md_t no_counter = {memory, SIZE, 0, PTL_EQ_NONE, PTL_EQ_NONE};
+    ptl_me_t me = entry(PTL_EQ_NONE);
+    SAYS(PTL_ARG_INVALID, PtlPTAlloc(h.ni, 0, PTL_CT_NONE, PTL_PT_ANY, &index));
+    SAYS(PTL_ARG_INVALID, PtlMDBind(h.ni, &no_queue, &made));
+    SAYS(PTL_ARG_INVALID, PtlMDBind(h.ni, &no_counter, &made));
+    SAYS(PTL_ARG_INVALID, PtlMEAppend(h.ni, pt, &me, PTL_PRIORITY_LIST, 0, &made));
+}
+
+/* Successes and failures at once. */
+static void increments(struct handles h)
+{
+    ptl_ct_event_t both = {1, 1};
+    SAYS(PTL_ARG_INVALID, PtlCTInc(h.ct, both));
+    SAYS(PTL_ARG_INVALID, PtlTriggeredCTInc(h.ct, both, h.ct, 1));
+}
+
 /* No place for what a call gives, or nothing where it looks for something. */
 static void nowhere(struct handles h)
 {
@@ -327,6 +352,8 @@ int main(void)
         one_handle_of_two(h, bad[at]);
         one_descriptor_of_two(h, bad[at]);
     }
+    none_of_another_kind(h);
+    increments(h);
     nowhere(h);
     numbers(h);
     operations(h);

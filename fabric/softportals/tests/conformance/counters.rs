@@ -27,6 +27,13 @@ fn a_counter_is_set_increased_and_freed() {
     )
     .unwrap();
     assert_eq!(count(node, ct), (3, 2));
+    let both = Count {
+        success: 1,
+        failure: 1,
+    };
+    let refused = node.ct_inc(ct, both);
+    assert!(matches!(refused, Err(Error::ArgInvalid(_))), "{refused:?}");
+    assert_eq!(count(node, ct), (3, 2));
     node.ct_set(ct, successes(1)).unwrap();
     assert_eq!(count(node, ct), (1, 0), "set, not added");
     node.ct_free(ct).unwrap();

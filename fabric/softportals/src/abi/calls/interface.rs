@@ -125,7 +125,7 @@ pub unsafe fn ni_handle<P: Profile>(any: P::Handle, ni: *mut P::Handle) -> i32 {
             return Err(Error::NoInit);
         }
         let unknown = Error::ArgInvalid("handle");
-        let none = P::is_none(any);
+        let none = P::NONE.contains(&any);
         let number = interface_of(P::bits(any))
             .filter(|_| !none)
             .ok_or(unknown)?;
@@ -301,8 +301,7 @@ pub fn atomic_sync<P: Profile>() -> i32 {
 
 /// `PtlHandleIsEqual`.
 pub fn handle_is_equal<P: Profile>(a: P::Handle, b: P::Handle) -> i32 {
-    let none = P::is_none(a) && P::is_none(b);
-    i32::from(P::bits(a) == P::bits(b) && (none || P::is_none(a) == P::is_none(b)))
+    i32::from(a == b)
 }
 
 /// `POLLIN`.
