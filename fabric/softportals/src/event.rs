@@ -15,7 +15,7 @@ pub struct Event {
     pub kind: EventKind,
     /// Whether it went well.
     pub fail: Fail,
-    /// The list that the message was delivered to, or the entry was on.
+    /// The list that the message was delivered to, also of an ACK and a REPLY, or the entry was on.
     pub list: List,
     /// Where the data is.
     pub start: u64,

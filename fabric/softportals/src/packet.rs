@@ -6,7 +6,7 @@
 
 use crate::{
     atomic::{Datatype, Operator},
-    event::Fail,
+    event::{Fail, List},
 };
 
 /// One packet, without its payload and its addresses.
@@ -54,6 +54,8 @@ pub(crate) struct Answer {
     pub(crate) fail: Fail,
     /// It only ends the operation: no event.
     pub(crate) silent: bool,
+    /// Where the entry is, or was, that took it.
+    pub(crate) list: List,
     /// Bytes that were moved; of a get, also those that come back.
     pub(crate) mlength: u64,
     pub(crate) remote_offset: u64,
@@ -83,6 +85,7 @@ impl Body {
                 out.u8(2);
                 out.u8(place(&FAILS, &answer.fail));
                 out.u8(u8::from(answer.silent));
+                out.u8(u8::from(answer.list == List::Overflow));
                 out.skip_to(8);
                 out.u64(answer.operation);
                 out.u64(answer.mlength);
@@ -109,11 +112,13 @@ impl Body {
             2 => {
                 let fail = *FAILS.get(usize::from(from.u8()))?;
                 let silent = from.flag()?;
+                let list = [List::Priority, List::Overflow][usize::from(from.flag()?)];
                 from.at = 8;
                 Self::Answer(Answer {
                     operation: from.u64(),
                     fail,
                     silent,
+                    list,
                     mlength: from.u64(),
                     remote_offset: from.u64(),
                 })
@@ -280,7 +285,7 @@ mod tests {
     use super::{Answer, BODY_LEN, Body, Kind, Request, Rest};
     use crate::{
         atomic::{Datatype, Operator},
-        event::Fail,
+        event::{Fail, List},
     };
 
     fn request(kind: Kind) -> Body {
@@ -304,6 +309,7 @@ mod tests {
             operation: 4,
             fail: Fail::Segv,
             silent: true,
+            list: List::Overflow,
             mlength: 12,
             remote_offset: 13,
         };

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     atomic::{Datatype, Operator},
     counter::Count,
-    event::{Address, Event, EventKind, Fail},
+    event::{Address, Event, EventKind, Fail, List},
     memory::Memory,
     options::MdOptions,
     packet::{Answer, Body, Kind, Request},
@@ -153,6 +153,7 @@ impl<M: Memory> Interface<M> {
             operation: id.bits(),
             fail,
             silent: false,
+            list: List::Priority,
             mlength: 0,
             remote_offset: 0,
         };
@@ -250,6 +251,7 @@ impl<M: Memory> Interface<M> {
         let mut event = Event::new(EventKind::Reply, answer.fail, user_ptr);
         event.mlength = answer.mlength;
         event.remote_offset = answer.remote_offset;
+        event.list = answer.list;
         self.tell(md, &event, MdOptions::EVENT_CT_REPLY);
         self.unuse_md(md);
         self.forget_get(id);
@@ -268,6 +270,7 @@ impl<M: Memory> Interface<M> {
             answer.mlength
         };
         event.remote_offset = answer.remote_offset;
+        event.list = answer.list;
         if let (Some(md), false) = (md, answer.silent) {
             if ack == Ack::Full {
                 self.tell(md, &event, MdOptions::EVENT_CT_ACK);

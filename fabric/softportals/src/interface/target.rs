@@ -299,6 +299,7 @@ impl<M: Memory> Interface<M> {
         let answer = Answer {
             operation,
             fail,
+            list: List::Priority,
             silent: false,
             mlength: 0,
             remote_offset: 0,
@@ -322,6 +323,7 @@ impl Delivery {
         Answer {
             operation: self.operation,
             fail,
+            list: self.list,
             silent,
             mlength: if ok { self.arrival.mlength } else { 0 },
             remote_offset: self.offset,

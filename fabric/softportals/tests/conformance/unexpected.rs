@@ -1,7 +1,8 @@
 //! The overflow list, and messages that come before their entry.
 
 use ripstop_softportals::{
-    Ack, Command, Entry, EntryOptions, Error, EventKind, Fail, List, Memory, Remote,
+    Ack, Command, Datatype, Entry, EntryOptions, Error, EventKind, Fail, List, Memory, Operator,
+    Remote,
 };
 
 use crate::world::{
@@ -26,6 +27,38 @@ fn the_overflow_list_takes_what_the_priority_list_does_not() {
         (EventKind::Put, List::Overflow, OVERFLOW)
     );
     assert_eq!(events(&mut world.nodes[0], initiator.eq)[1].fail, Fail::Ok);
+}
+
+/// Programs look at it to learn whether they were expected.
+#[test]
+fn acknowledgements_and_replies_say_which_list_took_the_operation() {
+    for list in [List::Priority, List::Overflow] {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[1]);
+        target.append(&mut world.nodes[1], entry(0, 1 << 16), list, 5);
+        let initiator = world.put(b"short", Ack::Full);
+        world.put_again(&initiator, &[1; 40_000], Ack::Full, 7, 0);
+        world.get(&initiator, 5, 0);
+        world.get(&initiator, 40_000, 0);
+        let remote = Remote {
+            length: 8,
+            ..world.remote(1)
+        };
+        let (sum, long) = (Operator::Sum, Datatype::U64);
+        let (near, other) = (initiator.local(0), initiator.local(64));
+        for command in [
+            Command::Atomic(near, remote, Ack::Full, sum, long),
+            Command::FetchAtomic(near, other, remote, sum, long),
+            Command::Swap(near, other, remote, Operator::Swap, long, [0; 32]),
+        ] {
+            world.nodes[0].start(command).unwrap();
+        }
+        world.run();
+        let told = events(&mut world.nodes[0], initiator.eq);
+        let answers = told.iter().filter(|event| event.kind != EventKind::Send);
+        let answers: Vec<_> = answers.map(|event| (event.fail, event.list)).collect();
+        assert_eq!(answers, [(Fail::Ok, list); 7]);
+    }
 }
 
 #[test]
@@ -272,10 +305,7 @@ fn gets_and_atomics_can_come_early_too() {
         length: 4,
         ..world.remote(1)
     };
-    let (sum, int) = (
-        ripstop_softportals::Operator::Sum,
-        ripstop_softportals::Datatype::U32,
-    );
+    let (sum, int) = (Operator::Sum, Datatype::U32);
     for command in [
         Command::Atomic(initiator.local(0), remote, Ack::No, sum, int),
         Command::FetchAtomic(initiator.local(8), initiator.local(0), remote, sum, int),
