@@ -2,7 +2,7 @@
 
 use super::{
     EntryId, Interface,
-    entry::Probe,
+    entry::{Probe, Unlink},
     target::Delivery,
     unexpected::{Arrival, Unexpected},
 };
@@ -12,6 +12,13 @@ use crate::{
     options::EntryOptions,
     packet::{Kind, Request},
 };
+
+/// Which events of a message have places in the queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reserved {
+    event: bool,
+    unlink: bool,
+}
 
 impl<M: Memory> Interface<M> {
     /// Decides who takes a message, and what that changes at once.
@@ -99,24 +106,22 @@ impl<M: Memory> Interface<M> {
         Fail::PtDisabled
     }
 
-    /// Keeps places for what the message will post, where flow control asks for that. Says whether its event has one.
-    fn reserve_events(&mut self, pt_index: u32, entry: EntryId) -> Option<bool> {
+    /// Keeps places for what the message will post, where flow control asks for that.
+    fn reserve_events(&mut self, pt_index: u32, entry: EntryId) -> Option<Reserved> {
         let portal = self.portal(pt_index).ok()?;
         let counts = portal.has_flow_control() && self.config.counts_events;
         let Some(eq) = portal.eq.filter(|_| counts) else {
-            return Some(false);
+            return Some(Reserved::default());
         };
         let linked = self.entries.get(entry.0)?;
         let options = linked.entry.options;
         let event = options.shows(EntryOptions::EVENT_COMM_DISABLE, Fail::Ok);
-        // The place for AUTO_UNLINK is given back at once, because that event comes at once.
         let unlink = linked.may_end() && !options.has(EntryOptions::EVENT_UNLINK_DISABLE);
         let queue = self.queues.get_mut(eq.0)?;
         if !queue.reserve(usize::from(event) + usize::from(unlink)) {
             return None;
         }
-        queue.unreserve(usize::from(unlink));
-        Some(event)
+        Some(Reserved { event, unlink })
     }
 
     #[expect(clippy::too_many_arguments, reason = "what `admit` has found out")]
@@ -128,7 +133,7 @@ impl<M: Memory> Interface<M> {
         request: &Request,
         from: Address,
         remembered: bool,
-        reserved: bool,
+        reserved: Reserved,
     ) -> Option<Delivery> {
         let linked = self.entries.get_mut(id.0)?;
         let (offset, room) = linked.place(probe);
@@ -153,8 +158,13 @@ impl<M: Memory> Interface<M> {
             portal.unexpected.insert(at, unexpected);
             self.unexpected += 1;
         }
+        let unlink = Unlink {
+            reserved: reserved.unlink,
+        };
         if used_up {
-            self.auto_unlink(id);
+            self.auto_unlink(id, unlink);
+        } else if unlink.reserved {
+            self.unreserve(request.pt_index, 1);
         }
         Some(Delivery {
             arrival,
@@ -166,7 +176,7 @@ impl<M: Memory> Interface<M> {
             region,
             offset,
             header,
-            reserved,
+            reserved: reserved.event,
         })
     }
 }

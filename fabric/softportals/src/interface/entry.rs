@@ -61,6 +61,15 @@ pub(super) struct Linked {
     pub(super) pending: u32,
     /// Unexpected messages whose data lies in it.
     pub(super) headers: u32,
+    /// It has had its last message, and that it is off its list has not been told.
+    pub(super) unlink: Option<Unlink>,
+}
+
+/// An `AUTO_UNLINK` event that is to come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unlink {
+    /// It has a place in the queue.
+    pub(super) reserved: bool,
 }
 
 /// What matching looks at.

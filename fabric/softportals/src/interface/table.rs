@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     EntryId, EqId, Interface,
-    entry::{Entry, Linked, Probe, Source},
+    entry::{Entry, Linked, Probe, Source, Unlink},
     unexpected::Unexpected,
 };
 use crate::{
@@ -148,6 +148,7 @@ impl<M: Memory> Interface<M> {
             on_list: true,
             pending: 0,
             headers: 0,
+            unlink: None,
         }));
         if list == List::Overflow || self.take_unexpected(id) {
             self.link(id);
@@ -188,12 +189,41 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// Unlinks an entry by its own rules.
-    pub(super) fn auto_unlink(&mut self, id: EntryId) {
+    /// Unlinks an entry by its own rules, which is told when [nothing comes into it](Self::tell_unlinked) any more.
+    pub(super) fn auto_unlink(&mut self, id: EntryId, unlink: Unlink) {
         self.take_off_list(id);
-        let options = self.entries.get(id.0).map(|linked| linked.entry.options);
-        if options.is_some_and(|options| !options.has(EntryOptions::EVENT_UNLINK_DISABLE)) {
+        if let Some(linked) = self.entries.get_mut(id.0) {
+            linked.unlink = Some(unlink);
+        }
+    }
+
+    /// Tells that an entry is off its list, behind the events of all messages that it took: whoever hears it may append the memory
+    /// again.
+    pub(super) fn tell_unlinked(&mut self, id: EntryId) {
+        let Some(linked) = self.entries.get_mut(id.0) else {
+            return;
+        };
+        if linked.on_list || linked.pending > 0 {
+            return;
+        }
+        let Some(unlink) = linked.unlink.take() else {
+            return;
+        };
+        let pt_index = linked.pt_index;
+        let quiet = linked.entry.options.has(EntryOptions::EVENT_UNLINK_DISABLE);
+        if unlink.reserved {
+            self.unreserve(pt_index, 1);
+        }
+        if !quiet {
             self.tell_of_entry(id, EventKind::AutoUnlink);
+        }
+    }
+
+    /// Gives places in the queue of a portal table entry back.
+    pub(super) fn unreserve(&mut self, pt_index: u32, count: usize) {
+        let eq = self.portal_queue(pt_index);
+        if let Some(queue) = eq.and_then(|eq| self.queues.get_mut(eq.0)) {
+            queue.unreserve(count);
         }
     }
 
@@ -213,6 +243,7 @@ impl<M: Memory> Interface<M> {
 
     /// Ends an entry that is off its list, when nothing is left to happen to it.
     pub(super) fn release(&mut self, id: EntryId) {
+        self.tell_unlinked(id);
         let Some(linked) = self.entries.get(id.0) else {
             return;
         };

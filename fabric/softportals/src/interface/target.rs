@@ -263,6 +263,7 @@ impl<M: Memory> Interface<M> {
         if let Some(linked) = self.entries.get_mut(delivery.entry.0) {
             linked.pending -= 1;
         }
+        self.tell_unlinked(delivery.entry);
         match delivery.header {
             Some(header) => self.complete_header(pt_index, header, fail),
             None => self.release(delivery.entry),
@@ -278,10 +279,8 @@ impl<M: Memory> Interface<M> {
         let arrival = &delivery.arrival;
         let event = arrival.event(arrival.kind, fail, delivery.list, user_ptr);
         let eq = self.portal_queue(arrival.pt_index);
-        if delivery.reserved
-            && let Some(queue) = eq.and_then(|eq| self.queues.get_mut(eq.0))
-        {
-            queue.unreserve(1);
+        if delivery.reserved {
+            self.unreserve(arrival.pt_index, 1);
         }
         if options.shows(EntryOptions::EVENT_COMM_DISABLE, fail) {
             self.post(eq, event);
@@ -299,8 +298,8 @@ impl<M: Memory> Interface<M> {
         let answer = Answer {
             operation,
             fail,
-            list: List::Priority,
             silent: false,
+            list: List::Priority,
             mlength: 0,
             remote_offset: 0,
         };
@@ -323,8 +322,8 @@ impl Delivery {
         Answer {
             operation: self.operation,
             fail,
-            list: self.list,
             silent,
+            list: self.list,
             mlength: if ok { self.arrival.mlength } else { 0 },
             remote_offset: self.offset,
         }

@@ -2,7 +2,7 @@
 
 use super::{
     CtId, EntryId, EqId, Interface,
-    entry::{Entry, Linked, Probe},
+    entry::{Entry, Linked, Probe, Unlink},
     initiator::counts,
     table::SearchMode,
 };
@@ -80,6 +80,7 @@ impl<M: Memory> Interface<M> {
             on_list: false,
             pending: 0,
             headers: 0,
+            unlink: None,
         };
         let claim = Claim::of(&linked, None, false);
         let once = claim.options.has(EntryOptions::USE_ONCE);
@@ -197,7 +198,7 @@ impl<M: Memory> Interface<M> {
                 linked.pending -= 1;
             }
             if claim.last {
-                self.auto_unlink(id);
+                self.auto_unlink(id, Unlink { reserved: false });
             }
             self.release(id);
         }

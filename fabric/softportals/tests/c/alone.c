@@ -174,10 +174,11 @@ static void unexpected(void)
     ptl_me_t over = entry(target, SIZE, PTL_ME_MANAGE_LOCAL | PTL_ME_EVENT_LINK_DISABLE);
     over.min_free = SIZE - 4;
     OK(PtlMEAppend(ni, pt, &over, PTL_OVERFLOW_LIST, &slab, &slab));
-    OK(PtlPut(md, 0, 5, PTL_NO_ACK_REQ, self, pt, KEY, 0, 0, 1));
+    OK(PtlPut(md, 0, 5, PTL_ACK_REQ, self, pt, KEY, 0, 0, 1));
     next_event(eq, PTL_EVENT_SEND, PTL_NI_OK);
-    CHECK((int) next_event(eq, PTL_EVENT_AUTO_UNLINK, PTL_NI_OK).ptl_list == PTL_OVERFLOW_LIST);
     CHECK((int) next_event(eq, PTL_EVENT_PUT, PTL_NI_OK).ptl_list == PTL_OVERFLOW_LIST);
+    CHECK((int) next_event(eq, PTL_EVENT_AUTO_UNLINK, PTL_NI_OK).ptl_list == PTL_OVERFLOW_LIST);
+    CHECK((int) next_event(eq, PTL_EVENT_ACK, PTL_NI_OK).ptl_list == PTL_OVERFLOW_LIST);
     SAYS(PTL_IN_USE, PtlMEUnlink(slab));
     ptl_me_t once = entry(0, 0, PTL_ME_USE_ONCE);
     OK(PtlMESearch(ni, pt, &once, PTL_SEARCH_ONLY, &taker));

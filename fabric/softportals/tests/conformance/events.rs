@@ -121,7 +121,7 @@ fn link_and_unlink_events_name_the_list_and_the_memory() {
         let order: Vec<EventKind> = seen.iter().map(|event| event.kind).collect();
         assert_eq!(
             order,
-            [EventKind::Link, EventKind::AutoUnlink, EventKind::Put]
+            [EventKind::Link, EventKind::Put, EventKind::AutoUnlink]
         );
         for event in seen {
             assert_eq!((event.list, event.start, event.user_ptr), (list, 40, 5));

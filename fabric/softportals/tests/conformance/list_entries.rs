@@ -1,8 +1,8 @@
 //! List entries: interfaces without matching, and what both kinds of entries have in common.
 
 use ripstop_softportals::{
-    Ack, Command, Config, Entry, EntryOptions, Error, EventKind, Fail, List, Local, Md, MdOptions,
-    Memory, Region, Remote, Source,
+    Ack, Command, Config, Datatype, Entry, EntryOptions, Error, EventKind, Fail, List, Local, Md,
+    MdOptions, Memory, Operator, Region, Remote, Source, TableOptions,
 };
 
 use crate::world::{
@@ -109,14 +109,14 @@ fn an_entry_is_for_its_user() {
 }
 
 #[test]
-fn an_entry_used_once_is_unlinked_before_its_message_is_told_of() {
+fn that_an_entry_used_once_is_unlinked_is_told_after_its_message() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     let linked = target.append(&mut world.nodes[1], once(0, 8), List::Priority, 5);
     world.put(b"x", Ack::No);
     let seen = events(&mut world.nodes[1], target.eq);
     let order: Vec<EventKind> = seen.iter().map(|event| event.kind).collect();
-    assert_eq!(order, [EventKind::AutoUnlink, EventKind::Put]);
+    assert_eq!(order, [EventKind::Put, EventKind::AutoUnlink]);
     assert!(seen.iter().all(|event| event.user_ptr == 5));
     assert_eq!(
         world.nodes[1].unlink(linked),
@@ -127,6 +127,83 @@ fn an_entry_used_once_is_unlinked_before_its_message_is_told_of() {
         events(&mut world.nodes[0], initiator.eq)[1].fail,
         Fail::Dropped
     );
+}
+
+#[test]
+fn that_an_entry_is_off_its_list_is_told_after_whatever_used_it_up() {
+    for list in [List::Priority, List::Overflow] {
+        for (kind, length) in [
+            (EventKind::Put, 8),
+            (EventKind::Put, 1 << 14),
+            (EventKind::Get, 8),
+            (EventKind::Get, 1 << 14),
+            (EventKind::Atomic, 8),
+            (EventKind::FetchAtomic, 8),
+        ] {
+            let mut world = World::pair();
+            let target = Target::new(&mut world.nodes[1]);
+            target.append(&mut world.nodes[1], once(0, 1 << 15), list, 5);
+            let initiator = Initiator::new(&mut world.nodes[0]);
+            let remote = Remote {
+                length,
+                ..world.remote(1)
+            };
+            let (near, other) = (initiator.local(0), initiator.local(1 << 15));
+            let (sum, long) = (Operator::Sum, Datatype::U64);
+            let command = match kind {
+                EventKind::Put => Command::Put(near, remote, Ack::Full),
+                EventKind::Get => Command::Get(near, remote),
+                EventKind::Atomic => Command::Atomic(near, remote, Ack::Full, sum, long),
+                _ => Command::FetchAtomic(near, other, remote, sum, long),
+            };
+            world.nodes[0].start(command).unwrap();
+            world.run();
+            let seen = kinds(&mut world.nodes[1], target.eq);
+            assert_eq!(seen[..2], [kind, EventKind::AutoUnlink], "{list:?}");
+        }
+    }
+}
+
+/// Whoever hears that a block is off its list appends it again, and its data may be overwritten then.
+#[test]
+fn that_a_block_is_off_its_list_is_told_when_all_of_its_messages_are_there() {
+    let mut world = World::of(3, |config| config);
+    let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 3);
+    let block = Entry {
+        min_free: 1 << 14,
+        ..with(entry(0, 1 << 15), EntryOptions::MANAGE_LOCAL)
+    };
+    target.append(&mut world.nodes[1], block, List::Priority, 5);
+    world.begin_put(&[1; 1 << 14], Ack::No);
+    let other = Initiator::new(&mut world.nodes[2]);
+    let short = Remote {
+        length: 8,
+        ..world.remote(1)
+    };
+    let put = Command::Put(other.local(0), short, Ack::Full);
+    world.nodes[2].start(put).unwrap();
+    world.run();
+    let seen = events(&mut world.nodes[1], target.eq);
+    let order: Vec<_> = seen
+        .iter()
+        .map(|event| (event.kind, event.mlength))
+        .collect();
+    let last = (EventKind::AutoUnlink, 0);
+    assert_eq!(order[2], last, "{order:?}");
+    assert!(order.contains(&(EventKind::Put, 1 << 14)) && order.contains(&(EventKind::Put, 8)));
+    // The places that were kept for all that are free again.
+    let again = Entry {
+        min_free: 8,
+        ..with(entry(0, 8), EntryOptions::MANAGE_LOCAL)
+    };
+    for number in 0..3 {
+        target.append(&mut world.nodes[1], again.clone(), List::Priority, 6);
+        let initiator = world.put(b"x", Ack::Full);
+        let ends = events(&mut world.nodes[0], initiator.eq);
+        assert_eq!(ends[1].fail, Fail::Ok, "{number}");
+        let seen = kinds(&mut world.nodes[1], target.eq);
+        assert_eq!(seen, [EventKind::Put, EventKind::AutoUnlink], "{number}");
+    }
 }
 
 #[test]
@@ -151,12 +228,12 @@ fn an_entry_cannot_be_unlinked_while_a_message_goes_to_it() {
 #[test]
 fn options_hide_events() {
     let link = EntryOptions::OP_PUT | EntryOptions::USE_ONCE;
-    let all = vec![EventKind::Link, EventKind::AutoUnlink, EventKind::Put];
+    let all = vec![EventKind::Link, EventKind::Put, EventKind::AutoUnlink];
     for (more, told) in [
         (EntryOptions::NONE, all),
         (
             EntryOptions::EVENT_LINK_DISABLE,
-            vec![EventKind::AutoUnlink, EventKind::Put],
+            vec![EventKind::Put, EventKind::AutoUnlink],
         ),
         (
             EntryOptions::EVENT_UNLINK_DISABLE,

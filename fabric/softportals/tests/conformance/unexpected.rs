@@ -163,7 +163,7 @@ fn memory_is_free_again_after_its_last_message_is_taken() {
     for _ in 0..2 {
         world.put_again(&initiator, b"abc", Ack::No, 7, 0);
     }
-    let told = [EventKind::Put, EventKind::AutoUnlink, EventKind::Put];
+    let told = [EventKind::Put, EventKind::Put, EventKind::AutoUnlink];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
     assert_eq!(world.nodes[1].unlink(slab), Err(Error::InUse));
     target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
@@ -212,7 +212,7 @@ fn headers_can_be_left_out() {
     };
     target.append(&mut world.nodes[1], slab, List::Overflow, OVERFLOW);
     world.put(b"abc", Ack::No);
-    let told = [EventKind::AutoUnlink, EventKind::Put, EventKind::AutoFree];
+    let told = [EventKind::Put, EventKind::AutoUnlink, EventKind::AutoFree];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
     let id = target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
     assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
@@ -407,6 +407,6 @@ fn freeing_the_portal_table_entry_forgets_what_nobody_took() {
     target.append(&mut world.nodes[1], slab, List::Overflow, OVERFLOW);
     world.put(b"x", Ack::No);
     world.nodes[1].pt_free(target.pt).unwrap();
-    let told = [EventKind::AutoUnlink, EventKind::Put, EventKind::AutoFree];
+    let told = [EventKind::Put, EventKind::AutoUnlink, EventKind::AutoFree];
     assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
 }
