@@ -29,10 +29,10 @@ pub use ripstop_rma::{
 };
 pub use ripstop_rt::{
     BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, Error, ErrorKind,
-    Failures, Footprint, JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max,
-    MaxLoc, Messages, Min, MinLoc, OpError, Pending, Pool, Product, ProgressMode, ReactorChoice,
-    RecvOp, ReduceOp, Rendezvous, Result, Row, Runtime, Scope, SendOp, SettingSource, Settings,
-    Source, Status, Sum, Tag, boot, buffer, sim,
+    FailureEvidence, Failures, Footprint, JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor,
+    Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError, Pending, Pool, Product, ProgressMode,
+    ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row, Runtime, Scope, SendOp,
+    SettingSource, Settings, Source, Status, Sum, Tag, boot, buffer, sim,
 };
 pub use ripstop_rt_macros::{Wire, main, sim, test};
 

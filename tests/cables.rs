@@ -96,7 +96,7 @@ async fn go_on_by_sides(world: &Comm, torn: u32) {
     for peer in others.clone() {
         let gone = world.recv::<u8>(peer, 1).await.unwrap_err().error;
         assert!(
-            matches!(gone.kind, ErrorKind::PeerFailed { rank } if rank == peer),
+            matches!(gone.kind, ErrorKind::PeerFailed { rank, .. } if rank == peer),
             "{gone}"
         );
     }

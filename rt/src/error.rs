@@ -2,7 +2,7 @@
 
 use std::{fmt, io, panic::Location, sync::Arc, time::Duration};
 
-use crate::buffer::TypeSig;
+use crate::{buffer::TypeSig, evidence::FailureEvidence};
 
 /// The result of most calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -77,6 +77,8 @@ pub enum ErrorKind {
     PeerFailed {
         /// Its rank in the communicator of the operation.
         rank: usize,
+        /// How it is known.
+        how: FailureEvidence,
     },
     /// The program: the peer closed its runtime, or dropped this communicator, before this operation could complete.
     PeerFinished {
@@ -127,6 +129,14 @@ pub async fn called_at<T>(
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     work.await.map_err(|error| error.called_at(at))
+}
+
+impl ErrorKind {
+    /// A rank has failed. How that is known is put in where the error is handed to the application.
+    pub(crate) fn peer_failed(rank: usize) -> Self {
+        let how = FailureEvidence::Unreachable;
+        Self::PeerFailed { rank, how }
+    }
 }
 
 impl Error {
@@ -243,12 +253,7 @@ impl fmt::Display for ErrorKind {
             }
             Self::TimedOut => f.write_str("the time limit passed first"),
             Self::Cancelled => f.write_str("cancelled"),
-            Self::PeerFailed { rank } => {
-                write!(
-                    f,
-                    "rank {rank} failed: its process ended without closing, or cannot be reached"
-                )
-            }
+            Self::PeerFailed { rank, how } => write!(f, "rank {rank} failed: {how}"),
             Self::PeerFinished { rank } => {
                 write!(f, "rank {rank} has finished; it sends and receives no more")
             }

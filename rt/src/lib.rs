@@ -8,6 +8,7 @@ mod contexts;
 mod engine;
 mod entry;
 mod error;
+mod evidence;
 mod executor;
 mod fabrics;
 mod group;
@@ -60,6 +61,7 @@ pub use self::{
     },
     engine::{Footprint, Pool},
     error::{Error, ErrorKind, OpError, Result},
+    evidence::FailureEvidence,
     executor::JoinHandle,
     runtime::{Builder, Runtime},
     scope::{Pending, Scope},

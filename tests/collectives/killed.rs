@@ -76,7 +76,7 @@ async fn survive(world: &Comm) -> Result<()> {
             (Ok(_), Ok((got, _))) => assert!(got == vec![7_u64; LONG], "messages go on"),
             (_, Err(failed)) => {
                 assert!(
-                    matches!(failed.error.kind, ErrorKind::PeerFailed { rank } if rank == peer)
+                    matches!(failed.error.kind, ErrorKind::PeerFailed { rank, .. } if rank == peer)
                 );
                 dead += 1;
             }

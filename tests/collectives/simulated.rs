@@ -233,7 +233,7 @@ fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
                 assert_eq!(rank, 5);
                 continue;
             };
-            let failed = matches!(first, ErrorKind::PeerFailed { rank: 5 });
+            let failed = matches!(first, ErrorKind::PeerFailed { rank: 5, .. });
             assert!(failed, "{executor}: rank {rank}: {first}");
             assert!(matches!(later, ErrorKind::Revoked), "{executor}: {later}");
         }

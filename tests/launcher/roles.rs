@@ -79,7 +79,7 @@ fn die_before_arrival(mut boot: Boot) {
     for peer in [0, 1] {
         let gone = runtime.block_on(world.recv::<u8>(peer, 1)).unwrap_err();
         let of_peer =
-            |kind: &ErrorKind| matches!(kind, ErrorKind::PeerFailed { rank } if *rank == peer);
+            |kind: &ErrorKind| matches!(kind, ErrorKind::PeerFailed { rank, .. } if *rank == peer);
         assert!(of_peer(&gone.error.kind), "{}", gone.error);
     }
     let mut out = File::options()

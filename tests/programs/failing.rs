@@ -404,7 +404,7 @@ fn a_rank_that_panics_in_the_middle_ends_it_on_all_others() {
             };
             let failed = matches!(
                 error.kind,
-                ErrorKind::PeerFailed { rank: 2 } | ErrorKind::Revoked
+                ErrorKind::PeerFailed { rank: 2, .. } | ErrorKind::Revoked
             );
             assert!(failed, "{error}");
         });

@@ -34,7 +34,7 @@ fn all_well(simulation: Simulation, rank: impl AsyncFn(&Comm) -> Result<()> + Cl
 #[track_caller]
 fn assert_failed<T: std::fmt::Debug>(result: Result<T>, peer: usize) {
     match result {
-        Err(error) if matches!(error.kind, ErrorKind::PeerFailed { rank } if rank == peer) => {}
+        Err(error) if matches!(error.kind, ErrorKind::PeerFailed { rank, .. } if rank == peer) => {}
         other => panic!("expected that rank {peer} failed: {other:?}"),
     }
 }

@@ -25,7 +25,7 @@ fn with_a_death<F: Future<Output = ()> + 'static>(rank: impl Fn(Comm) -> F) {
 }
 
 fn is_dead(error: &ripstop::Error) -> bool {
-    matches!(error.kind, ErrorKind::PeerFailed { rank: 2 })
+    matches!(error.kind, ErrorKind::PeerFailed { rank: 2, .. })
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_fence_ends_with_an_error_also_where_the_dead_is_no_neighbour() {
         }
         let error = window.fence().await.unwrap_err();
         assert!(
-            matches!(error.kind, ErrorKind::PeerFailed { rank: 5 }),
+            matches!(error.kind, ErrorKind::PeerFailed { rank: 5, .. }),
             "{error}"
         );
         let knows = now(&world);

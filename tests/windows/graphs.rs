@@ -140,7 +140,7 @@ impl Player {
 
     /// Only a death is an error here.
     fn lose(&mut self, error: &ripstop::Error) -> usize {
-        let ErrorKind::PeerFailed { rank } = error.kind else {
+        let ErrorKind::PeerFailed { rank, .. } = error.kind else {
             panic!("{error}")
         };
         self.dead.insert(rank);

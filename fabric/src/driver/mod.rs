@@ -20,7 +20,7 @@ pub use self::{
     cell::{CELL_MAX, CellName, Taken},
     command::{AtomicOp, Command, Offer, Post},
     payload::{LocalRange, Payload},
-    sink::{Down, Failure, Sink},
+    sink::{Down, Evidence, Failure, Sink},
     turn::{Armed, FutexWord, Progress, WaitOn},
 };
 use crate::{
@@ -219,6 +219,12 @@ pub trait Driver: Send + fmt::Debug {
     /// Why a peer counts as failed and what to look at, where more is known than that it is gone.
     fn why_down(&self, _peer: Peer) -> Option<String> {
         None
+    }
+
+    /// How this driver knows that a peer has failed of whose [end](Sink::peer_down) it has told.
+    fn evidence(&self, peer: Peer) -> Evidence {
+        self.why_down(peer)
+            .map_or(Evidence::Unreachable, Evidence::Reported)
     }
 }
 

@@ -64,3 +64,15 @@ pub enum Down {
     /// Its process ended, or it gave up, without closing.
     Failed,
 }
+
+/// How a driver knows that a peer has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Evidence {
+    /// Its process was seen to end.
+    Ended,
+    /// The network or the adapter said so, and this is what to look at.
+    Reported(String),
+    /// It does not answer.
+    Unreachable,
+}

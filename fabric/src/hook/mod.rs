@@ -23,8 +23,8 @@ pub use tap::{Counts, Passed, Tap, What};
 use self::held::{Held, Letter};
 use crate::{
     driver::{
-        Armed, Caps, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Progress,
-        Sink, Token, WaitOn,
+        Armed, Caps, Command, Down, Driver, Evidence, Failure, LocalRange, Payload, Peer, Post,
+        Progress, Sink, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
     random::Random,
@@ -280,6 +280,10 @@ impl Driver for Hook {
 
     fn why_down(&self, peer: Peer) -> Option<String> {
         self.driver.why_down(peer)
+    }
+
+    fn evidence(&self, peer: Peer) -> Evidence {
+        self.driver.evidence(peer)
     }
 
     fn knows_peers(&self) -> bool {

@@ -335,9 +335,12 @@ impl Comm {
                 .unwrap_or(rank)
         };
         let kind = match kind {
-            ErrorKind::PeerFailed { rank } => match self.shared().unmet() {
+            ErrorKind::PeerFailed { rank, .. } => match self.shared().unmet() {
                 Some(why) => ErrorKind::Setup(why.to_owned()),
-                None => ErrorKind::PeerFailed { rank: local(rank) },
+                None => ErrorKind::PeerFailed {
+                    rank: local(rank),
+                    how: self.shared().failures.of(rank),
+                },
             },
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: local(rank) },
             ErrorKind::Aborted { rank } => ErrorKind::Aborted { rank: local(rank) },

@@ -116,7 +116,7 @@ impl Comm {
     fn without(&self, down: &Ranks, ctx: u32, at: &'static Location<'static>) -> Result<Self> {
         if down.contains(self.rank()) {
             let rank = self.group().world_of(self.rank()).unwrap_or_default() as usize;
-            return Err(self.error("shrink", ErrorKind::PeerFailed { rank }, None, None));
+            return Err(self.error("shrink", ErrorKind::peer_failed(rank), None, None));
         }
         let before = (0..self.rank()).filter(|rank| !down.contains(*rank));
         let rank = u32::try_from(before.count()).expect("less than the old one");

@@ -140,7 +140,7 @@ impl Comm {
             world.map_or(usize::MAX, |rank| rank as usize)
         };
         match kind {
-            ErrorKind::PeerFailed { rank } => ErrorKind::PeerFailed { rank: world(rank) },
+            ErrorKind::PeerFailed { rank, .. } => ErrorKind::peer_failed(world(rank)),
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: world(rank) },
             ErrorKind::Aborted { rank } => ErrorKind::Aborted { rank: world(rank) },
             ErrorKind::Mismatch { rank, other } => ErrorKind::Mismatch {

@@ -30,7 +30,7 @@ impl Sink for Core {
             return;
         };
         let rank = from.0;
-        if self.watches && !self.hear(rank, kind) {
+        if self.watches && !self.hear(rank, kind, header) {
             return;
         }
         if self.handle_base(rank, kind, base, header, body) {
@@ -276,7 +276,7 @@ impl Core {
             Kind::Locked => read(header).map(|header| self.handle_locked(rank, &header)),
             Kind::Unlock => read(header).map(|header| self.handle_unlock(rank, &header)),
             Kind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
-            Kind::Ping | Kind::Pong | Kind::Gone => None, // nobody watches here
+            Kind::Ping | Kind::Pong | Kind::Gone | Kind::Death => None, // nobody watches here
         };
         if understood.is_none() {
             self.refused += 1;

@@ -65,6 +65,8 @@ impl Engine {
             }
             stuck
         });
+        // A driver that never ends what is under way to the dead never has room for the rest.
+        self.core.waits |= self.core.watches && !marked.is_empty();
         self.core.peers.wait(marked);
     }
 
@@ -283,6 +285,7 @@ impl Engine {
         }
         // Its memory serves the next ones.
         wanted.append(&mut full);
+        self.core.waits |= self.core.watches && !wanted.is_empty();
         self.core.wanted = wanted;
     }
 

@@ -1,18 +1,19 @@
 //! Watches the peers that this rank waits for, on drivers that do not say who has died.
 //!
-//! Pings, answers and the news that somebody counts as failed are outside of all order: they are lost when there is no room.
+//! Pings, answers and news of deaths are outside of all order: they overtake what waits for room, and wait for it themselves.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use ripstop_fabric::driver::{Command, Down, Peer as Rank};
+use ripstop_fabric::driver::{Command, Down, Driver, Evidence, Peer as Rank, Post};
 
-use super::{Core, Engine};
+use super::{Core, Engine, Wanted};
+use crate::evidence::FailureEvidence;
 use crate::{
     clock::Time,
     ops::Life,
     proto::{
         alive::Alive,
-        wire::{Kind, Plain},
+        wire::{Death, Kind, Plain, read},
     },
 };
 
@@ -25,11 +26,55 @@ pub(super) struct Liveness {
     /// This rank, which needs no watching.
     me: u32,
     /// What is said outside of all order.
-    pub(super) asides: Vec<(u32, Kind)>,
-    /// Who failed, by the driver's word, since the last turn.
+    pub(super) asides: Vec<Aside>,
+    /// Those that found no room: the driver wakes us when there is some.
+    stuck: Vec<Aside>,
+    /// Peers that failed by the driver's word since the last turn.
     pub(super) lost: Vec<u32>,
-    /// Who failed by ours, or has given us up.
+    /// Peers that failed by ours, or have given us up.
     given_up: Vec<u32>,
+}
+
+/// A word outside of all order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Aside {
+    to: u32,
+    word: Word,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Plain(Kind),
+    /// The process of this rank was seen to end.
+    Death(u32),
+}
+
+impl Aside {
+    fn plain(to: u32, kind: Kind) -> Self {
+        let word = Word::Plain(kind);
+        Self { to, word }
+    }
+
+    /// Whether there was room for it.
+    fn post(self, driver: &mut dyn Driver) -> bool {
+        let to = Rank(self.to);
+        let (plain, death);
+        let header = match self.word {
+            Word::Plain(kind) => {
+                plain = Plain::new(kind);
+                bytemuck::bytes_of(&plain)
+            }
+            Word::Death(rank) => {
+                death = Death::new(rank);
+                bytemuck::bytes_of(&death)
+            }
+        };
+        let body = &[];
+        matches!(
+            driver.post(Command::Message { to, header, body }),
+            Post::Posted
+        )
+    }
 }
 
 impl Liveness {
@@ -39,6 +84,7 @@ impl Liveness {
             alive: Alive::new(interval),
             me,
             asides: Vec::new(),
+            stuck: Vec::new(),
             lost: Vec::new(),
             given_up: Vec::new(),
         }
@@ -46,8 +92,8 @@ impl Liveness {
 }
 
 impl Engine {
-    /// Looks after those who are waited for, if it is time to.
-    pub(super) fn tend_alive(&mut self, now: Time) {
+    /// Looks after the peers that are waited for, if it is time to. `all` says that nothing more has come than this turn has taken.
+    pub(super) fn tend_alive(&mut self, now: Time, all: bool) {
         if self.core.ended {
             return;
         }
@@ -58,19 +104,37 @@ impl Engine {
         if !self.driver.knows_peers() {
             return;
         }
-        for rank in std::mem::take(&mut liveness.lost) {
-            if let Some(why) = self.driver.why_down(Rank(rank)) {
-                tracing::warn!(rank, why, "this rank counts as failed");
-            }
+        if !liveness.lost.is_empty() {
+            self.note_losses();
         }
+        let Some(liveness) = &mut self.core.liveness else {
+            return;
+        };
         if std::mem::take(&mut self.core.waits) {
             liveness.alive.expect_wait(now);
         }
-        if liveness.alive.next_look().is_some_and(|due| due <= now) {
+        if liveness.alive.is_due(now, all) {
             let answers = |rank| self.driver.answers(Rank(rank));
             self.core.look(now, answers);
         }
         self.say_asides();
+    }
+
+    /// Keeps how the driver knows of failures, for errors, and tells the other ranks of a process that was seen to end.
+    #[cold]
+    fn note_losses(&mut self) {
+        let lost = self.core.liveness.as_mut();
+        let lost = lost.map(|liveness| std::mem::take(&mut liveness.lost));
+        for rank in lost.into_iter().flatten() {
+            let how = self.driver.evidence(Rank(rank));
+            if let Evidence::Reported(why) = &how {
+                tracing::warn!(rank, why, "this rank counts as failed");
+            }
+            let is_seen = matches!(how, Evidence::Ended);
+            if self.core.evidence.note(rank, how.into()) && is_seen {
+                self.core.tell_of_death(rank);
+            }
+        }
     }
 
     /// Where the driver tells of deaths, it is told whom something waits for: who never comes does not die either.
@@ -82,21 +146,21 @@ impl Engine {
         }
     }
 
-    /// Says what there is to say outside of all order, and lets go of those who are given up.
+    /// Says what there is to say outside of all order, and lets go of the peers that are given up.
     fn say_asides(&mut self) {
         let Some(liveness) = &mut self.core.liveness else {
             return;
         };
-        let given_up = std::mem::take(&mut liveness.given_up);
-        for (rank, kind) in std::mem::take(&mut liveness.asides) {
-            // No room is like a loss.
-            let _ = self.driver.post(Command::Message {
-                to: Rank(rank),
-                header: bytemuck::bytes_of(&Plain::new(kind)),
-                body: &[],
-            });
+        if !(liveness.asides.is_empty() && liveness.stuck.is_empty()) {
+            for aside in std::mem::take(&mut liveness.asides) {
+                if !liveness.stuck.contains(&aside) {
+                    liveness.stuck.push(aside);
+                }
+            }
+            let driver = &mut *self.driver;
+            liveness.stuck.retain(|aside| !aside.post(driver));
         }
-        for rank in given_up {
+        for rank in std::mem::take(&mut liveness.given_up) {
             let how = self.driver.give_up(Rank(rank), None);
             self.core.lose(rank, how);
         }
@@ -116,22 +180,31 @@ impl Engine {
 
 impl Core {
     /// A peer said something, so it lives. Says whether that is to be handled as usual.
-    pub(super) fn hear(&mut self, rank: u32, kind: Kind) -> bool {
+    pub(super) fn hear(&mut self, rank: u32, kind: Kind, header: &[u8]) -> bool {
         let Some(liveness) = self.liveness.as_deref_mut() else {
             return true;
         };
         if self.peers.down(rank) == Some(Down::Failed) {
             // We have given it up, and what waited for it has ended: it cannot come back.
             if kind != Kind::Gone {
-                liveness.asides.push((rank, Kind::Gone));
+                liveness.asides.push(Aside::plain(rank, Kind::Gone));
             }
             return false;
         }
         liveness.alive.handle_heard(rank, self.now.nanos());
         match kind {
-            Kind::Ping => liveness.asides.push((rank, Kind::Pong)),
+            Kind::Ping => liveness.asides.push(Aside::plain(rank, Kind::Pong)),
             Kind::Pong => {}
-            Kind::Gone => liveness.given_up.push(rank),
+            Kind::Gone => {
+                liveness.given_up.push(rank);
+                self.evidence.note(rank, FailureEvidence::GaveUp);
+            }
+            Kind::Death => match read(header) {
+                Some(Death { rank: dead, .. }) if dead < self.peers.size() => {
+                    liveness.alive.doubt(dead, self.now.nanos());
+                }
+                _ => self.refused += 1,
+            },
             _ => return true,
         }
         false
@@ -144,16 +217,37 @@ impl Core {
         };
         waited.remove(&liveness.me);
         let found = liveness.alive.look(now, &waited, answers);
-        let pings = found.to_ping.into_iter().map(|rank| (rank, Kind::Ping));
-        let gone = found.failed.iter().map(|&rank| (rank, Kind::Gone));
+        let aside = |kind| move |rank: &u32| Aside::plain(*rank, kind);
+        let pings = found.to_ping.iter().map(aside(Kind::Ping));
+        let gone = found.failed.iter().map(aside(Kind::Gone));
         liveness.asides.extend(pings.chain(gone));
         liveness.given_up.extend(&found.failed);
+        let limits = [liveness.alive.limit(), liveness.alive.limit_of_doubt()];
+        let [limit, limit_of_doubt] = limits.map(Duration::from_nanos);
         for rank in found.failed {
-            tracing::warn!(
+            tracing::warn!(rank, "nothing was heard of this rank: it counts as failed");
+            self.evidence.note(
                 rank,
-                "nothing was heard of this rank for two intervals: it counts as failed"
+                if found.seen.contains(&rank) {
+                    FailureEvidence::SeenByOther(limit_of_doubt)
+                } else {
+                    FailureEvidence::Silent(limit)
+                },
             );
         }
+    }
+
+    /// The driver has seen the process of this rank end. Other nodes do not see processes of this one.
+    fn tell_of_death(&mut self, dead: u32) {
+        let Some(liveness) = &mut self.liveness else {
+            return;
+        };
+        let others = self.peers.met().filter(|rank| *rank != liveness.me);
+        let others = others.filter(|rank| self.peers.down(*rank).is_none());
+        liveness.asides.extend(others.map(|to| Aside {
+            to,
+            word: Word::Death(dead),
+        }));
     }
 
     /// The peers whose death would leave something waiting for ever; where that is anybody of a communicator, all its members up
@@ -167,14 +261,15 @@ impl Core {
                 Life::Posted(_) if about.peer.is_none() => {
                     from_anybody.insert(about.ctx);
                 }
-                Life::Posted(_) => waited.extend(about.peer),
+                Life::Posted(_) | Life::Recalled(_) | Life::Remote { .. } => {
+                    waited.extend(about.peer);
+                }
                 Life::Landing(landing) => {
                     waited.insert(landing.landed.source);
                 }
                 Life::Following { landed, .. } => {
                     waited.insert(landed.source);
                 }
-                Life::Remote { .. } => waited.extend(about.peer),
                 life if life.is_sending() => waited.extend(about.peer),
                 _ => {}
             }
@@ -184,6 +279,9 @@ impl Core {
         for ctx in from_anybody {
             self.add_members(ctx, members_max, &mut waited);
         }
+        // What waits for room at the driver waits for the peer, where what is under way to the dead does not end.
+        waited.extend(self.peers.marked());
+        waited.extend(self.wanted.iter().filter_map(Wanted::peer));
         waited.extend(self.windows.waited_for());
         waited.extend(self.awaited_still());
         waited.extend(self.awaited_listed());

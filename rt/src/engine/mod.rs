@@ -40,7 +40,7 @@ use ripstop_fabric::{
     memory::RemoteRegion,
     offload::RemoteCounter,
 };
-use std::{collections::BTreeSet, task::Waker};
+use std::{collections::BTreeSet, sync::Arc, task::Waker};
 
 use self::{close::Kept, message::Messages, peer::Peers};
 pub use self::{
@@ -63,6 +63,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf},
     clock::Time,
     error::ErrorKind,
+    evidence::KnownFailures,
     ops::{About, Held, Landed, Ops, Outcome, Ticket},
     proto::{headers::Seeker, matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers, Watch},
@@ -110,6 +111,8 @@ pub(crate) struct Core {
     /// The driver has cells.
     cells: bool,
     liveness: Option<Box<liveness::Liveness>>,
+    /// How it is known of the ranks that have failed.
+    pub(crate) evidence: Arc<KnownFailures>,
     /// Something began to wait since the last turn.
     waits: bool,
     /// Failed members of which no receive from anybody has heard, by communicator.
@@ -177,6 +180,16 @@ enum Wanted {
     },
 }
 
+impl Wanted {
+    /// To whom it goes, where no operation of ours says so.
+    fn peer(&self) -> Option<u32> {
+        match self {
+            Self::Greet { rank, .. } | Self::Count { rank, .. } => Some(*rank),
+            _ => None,
+        }
+    }
+}
+
 /// How an engine is set up.
 pub(crate) struct EngineSetup {
     pub(crate) rank: u32,
@@ -224,6 +237,7 @@ impl Engine {
             watches,
             cells: caps.reliable && caps.ordered && caps.detects_death && driver.has_cells(),
             liveness: watches.then(|| Box::new(liveness::Liveness::new(setup.detect, setup.rank))),
+            evidence: Arc::new(KnownFailures::new(!watches)),
             waits: false,
             untold: BTreeSet::new(),
             programs: program::Programs::new(setup.rank, program::list_max(caps) > 0),
@@ -259,7 +273,7 @@ impl Engine {
         }
         self.core.expire(now);
         if self.core.watches {
-            self.tend_alive(now);
+            self.tend_alive(now, events < ARRIVALS_MAX);
         }
         if self.core.peers.reliable {
             self.flush();

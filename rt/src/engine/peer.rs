@@ -122,6 +122,11 @@ impl Peers {
         })
     }
 
+    /// How many ranks the job has.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
     /// Peers in contact.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
@@ -214,6 +219,11 @@ impl Peers {
 
     pub(crate) fn any_marked(&self) -> bool {
         !self.marked.is_empty()
+    }
+
+    /// Peers for which something waits for room.
+    pub(crate) fn marked(&self) -> impl Iterator<Item = u32> {
+        self.marked.iter().copied()
     }
 
     /// Whether something may wait for room that the driver was not armed for.

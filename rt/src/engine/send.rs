@@ -142,6 +142,6 @@ pub(super) fn down_kind(rank: u32, down: Down) -> ErrorKind {
     let rank = rank as usize;
     match down {
         Down::Finished => ErrorKind::PeerFinished { rank },
-        _ => ErrorKind::PeerFailed { rank },
+        _ => ErrorKind::peer_failed(rank),
     }
 }

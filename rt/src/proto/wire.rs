@@ -54,6 +54,7 @@ kinds! {
     Ping = 13, "Are you there?";
     Pong = 14, "Yes.";
     Gone = 15, "The sender of this counts its receiver as failed, and will not hear it any more.";
+    Death = 26, "The sender has seen the process of a third rank end.";
     Blocked = 16, "As many messages were sent as may be.";
     Grant = 17, "So many messages may be sent in all.";
     Recall = 18, "Give back what you do not need of that.";
@@ -411,6 +412,25 @@ pub(crate) const COUNT_FENCES: u32 = 3;
 #[repr(C)]
 pub(crate) struct Plain {
     pub(crate) base: Base,
+}
+
+/// [`Kind::Death`]: of which rank of the world. It is outside of the channel's order.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Death {
+    pub(crate) base: Base,
+    pub(crate) rank: u32,
+    unused: u32,
+}
+
+impl Death {
+    pub(crate) fn new(rank: u32) -> Self {
+        Self {
+            base: Base::new(Kind::Death),
+            rank,
+            unused: 0,
+        }
+    }
 }
 
 /// Reads a header, or `None` when the bytes are not as long as one.

@@ -136,7 +136,7 @@ impl Settings {
             spin_max: None,
             unexpected_bytes: 64 << 20,
             unexpected_messages: 65_536,
-            detect: Duration::from_millis(500),
+            detect: Duration::from_secs(5),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
             collectives: Executor::Offload,
@@ -232,6 +232,11 @@ impl Settings {
             bytes: self.unexpected_bytes,
             messages: self.unexpected_messages,
         }
+    }
+
+    /// Whether this variable has a value other than its default.
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        self.sources.contains_key(name)
     }
 
     pub(crate) fn detect_ns(&self) -> u64 {

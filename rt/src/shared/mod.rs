@@ -38,6 +38,7 @@ use crate::{
     contexts::Contexts,
     engine::{Engine, Job},
     error::{Error, ErrorKind, Result},
+    evidence::KnownFailures,
     executor::{Queue, Task},
     lock::{Guard, Lock},
     ops::Held,
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) choices: Arc<Choices>,
     /// Why this rank has not heard where the others are, and never will.
     unmet: Option<Arc<OnceLock<String>>>,
+    /// How it is known of the ranks that have failed.
+    pub(crate) failures: Arc<KnownFailures>,
     /// Collectives begun on the world.
     pub(crate) on_world: Arc<AtomicU32>,
     /// Most ranks make no communicators.
@@ -110,6 +113,7 @@ impl Shared {
         let readable = backend
             .as_deref()
             .map(|backend| lock(backend).readable_fd());
+        let failures = Arc::clone(&parts.engine.core.evidence);
         Self {
             engine: Lock::new(parts.engine),
             notifier,
@@ -131,6 +135,7 @@ impl Shared {
             counters: parts.counters,
             choices: parts.choices,
             unmet: parts.unmet,
+            failures,
             on_world: Arc::default(),
             contexts: OnceLock::new(),
             attached: OnceLock::new(),

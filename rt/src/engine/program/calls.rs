@@ -385,7 +385,7 @@ impl Why {
     pub(super) fn of(kind: &ErrorKind, me: u32) -> Self {
         let world = |rank: &usize| u32::try_from(*rank).unwrap_or(me);
         match kind {
-            ErrorKind::PeerFailed { rank } => Self::Failed(world(rank)),
+            ErrorKind::PeerFailed { rank, .. } => Self::Failed(world(rank)),
             ErrorKind::PeerFinished { rank } => Self::Finished(world(rank)),
             ErrorKind::Mismatch { rank, other } => Self::Mismatch(world(rank), world(other)),
             ErrorKind::Aborted { rank } => Self::GaveUp(world(rank)),
@@ -396,9 +396,7 @@ impl Why {
 
     pub(super) fn kind(self) -> ErrorKind {
         match self {
-            Self::Failed(rank) => ErrorKind::PeerFailed {
-                rank: rank as usize,
-            },
+            Self::Failed(rank) => ErrorKind::peer_failed(rank as usize),
             Self::Finished(rank) => ErrorKind::PeerFinished {
                 rank: rank as usize,
             },
@@ -471,7 +469,7 @@ mod tests {
         let told = |calls: &mut Calls, tag| calls.tell_why((5, tag), ErrorKind::Revoked);
         calls.revoke((5, 7), Why::Failed(1));
         let first = told(&mut calls, 8);
-        assert!(matches!(first, ErrorKind::PeerFailed { rank: 1 }));
+        assert!(matches!(first, ErrorKind::PeerFailed { rank: 1, .. }));
         calls.revoke((5, 6), Why::Failed(1));
         assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
         calls.revoke((3, 7), Why::GaveUp(1));

@@ -332,7 +332,7 @@ fn who_waits_for_the_put_of_a_rank_that_dies_hears_of_it_though_the_adapter_does
     let taken = two.world.engines[1].core.take_run(&two.tickets[1]);
     let failure = taken.unwrap().0.unwrap_err();
     assert!(
-        matches!(failure.kind, ErrorKind::PeerFailed { rank: 0 }),
+        matches!(failure.kind, ErrorKind::PeerFailed { rank: 0, .. }),
         "{:?}",
         failure.kind
     );

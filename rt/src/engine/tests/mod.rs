@@ -1,6 +1,7 @@
 //! Engines over drivers in this process, in a time that the test owns.
 
 mod alive;
+mod closing;
 mod doubts;
 mod ends;
 mod headers;

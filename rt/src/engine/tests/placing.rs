@@ -431,7 +431,10 @@ fn the_end_of_a_peer_ends_its_receives_when_their_buffers_are_back() {
     rank.says(both.each_ref().map(|recv| Says::Returned(token(recv))));
     for recv in &both {
         let why = rank.failure(recv);
-        assert!(matches!(why, ErrorKind::PeerFailed { rank: 1 }), "{why:?}");
+        assert!(
+            matches!(why, ErrorKind::PeerFailed { rank: 1, .. }),
+            "{why:?}"
+        );
     }
 }
 

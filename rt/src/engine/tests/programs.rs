@@ -12,7 +12,7 @@ use crate::{
     proto::wire::{Abort, Base, Kind},
 };
 
-type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
+pub(super) type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
 
 /// Everybody's number to everybody, from neighbour to neighbour, and their sum at the end of each output.
 fn ring(rank: usize, size: usize, block: usize) -> Program {
@@ -73,7 +73,7 @@ fn everybody(rank: usize, size: usize) -> Program {
     builder.finish()
 }
 
-fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
+pub(super) fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
     let program = ring(rank, world.engines.len(), block);
     begin_this(world, rank, tag, block, program)
 }
@@ -350,7 +350,7 @@ fn news_of_failures_are_believed_of_members() {
     engine.core.handle_abort(2, &abort(ctx, 1));
     let kind = engine.core.programs.revoked_kind(ctx, Some(7));
     assert!(
-        matches!(kind, Some(ErrorKind::PeerFailed { rank: 2 })),
+        matches!(kind, Some(ErrorKind::PeerFailed { rank: 2, .. })),
         "{kind:?}"
     );
     assert!(engine.core.programs.revoked_kind(ctx, Some(6)).is_none());

@@ -12,7 +12,7 @@ use crate::{
     proto::wire::{self, Base, COUNT_COMPLETED, COUNT_POSTED, Kind, Note, Updated},
 };
 
-const ID: WindowId = WindowId { ctx: CTX, tag: 0 };
+pub(super) const ID: WindowId = WindowId { ctx: CTX, tag: 0 };
 
 /// Rank 0 of two, with an end that is open to rank 1.
 fn exposed() -> World {
@@ -82,7 +82,7 @@ fn a_post_that_is_overtaken_by_the_end_of_its_window_is_waited_for() {
 }
 
 /// Both ranks have an end, rank 1's is open to rank 0, and they have met.
-fn met() -> World {
+pub(super) fn met() -> World {
     let mut world = World::new(2, Net::default());
     for engine in &mut world.engines {
         engine.open_window(ID, Extent::Growing(TypeSig(7)));

@@ -10,7 +10,10 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Armed, Caps, Command, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
+    driver::{
+        Armed, Caps, Command, Down, Driver, Failure, LocalRange, Peer, Post, Progress, Sink, Token,
+        WaitOn,
+    },
     loopback::{self, Loopback},
     memory::{Region, RemoteRegion},
     random::Random,
@@ -32,6 +35,8 @@ use crate::{
 pub(super) struct Net {
     /// Nothing passes from the first to the second.
     pub(super) cut: Mutex<BTreeSet<(u32, u32)>>,
+    /// The driver of the first has no room for the second: what is under way there never ends.
+    pub(super) full: Mutex<BTreeSet<(u32, u32)>>,
     pub(super) posted: AtomicU64,
     /// How many keys were asked for.
     pub(super) exposed: AtomicU64,
@@ -64,6 +69,18 @@ impl Net {
         self.lock().insert((from, to));
     }
 
+    /// The driver of `from` never has done with what is under way to `to`, which is silent.
+    pub(super) fn clog(&self, from: u32, to: u32) {
+        self.cut(to, from);
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        full.insert((from, to));
+    }
+
+    fn is_full(&self, from: u32, to: u32) -> bool {
+        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        full.contains(&(from, to))
+    }
+
     pub(super) fn heal(&self) {
         self.lock().clear();
     }
@@ -85,6 +102,10 @@ struct Lossy {
     caps: Caps,
     random: Random,
     net: Arc<Net>,
+    /// Peers that were given up, and what the driver says of commands that would never end.
+    gone: BTreeSet<u32>,
+    kept: Vec<(u32, Token)>,
+    said: Vec<Token>,
 }
 
 impl Driver for Lossy {
@@ -94,7 +115,10 @@ impl Driver for Lossy {
 
     fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
         if let Command::Message { to, .. } = command {
-            if !self.knows_peers() {
+            if self.gone.contains(&to.0) {
+                return Post::Posted;
+            }
+            if !self.knows_peers() || self.net.is_full(self.me, to.0) {
                 return Post::Full(command);
             }
             self.net.posted.fetch_add(1, Ordering::Relaxed);
@@ -104,11 +128,39 @@ impl Driver for Lossy {
                 return Post::Posted;
             }
         }
+        if let Command::Count { to, .. } = command
+            && self.net.is_full(self.me, to.0)
+            && !self.gone.contains(&to.0)
+        {
+            return Post::Full(command);
+        }
+        if let Command::Put { to, token, .. }
+        | Command::Get { to, token, .. }
+        | Command::Atomic { to, token, .. } = command
+            && self.net.is_full(self.me, to.0)
+        {
+            if self.gone.contains(&to.0) {
+                self.said.push(token);
+            } else {
+                self.kept.push((to.0, token));
+            }
+            return Post::Posted;
+        }
         self.inner.post(command)
     }
 
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        for token in self.said.drain(..) {
+            sink.failed(token, Failure::PeerDown);
+        }
         self.inner.progress(budget, sink)
+    }
+
+    fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {
+        self.gone.insert(rank);
+        let over = self.kept.extract_if(.., |(to, _)| *to == rank);
+        self.said.extend(over.map(|(_, token)| token));
+        self.inner.give_up(Peer(rank), how)
     }
 
     fn knows_peers(&self) -> bool {
@@ -195,6 +247,9 @@ impl World {
                 caps,
                 random: Random::new(u64::from(me)),
                 net: Arc::clone(&net),
+                gone: BTreeSet::new(),
+                kept: Vec::new(),
+                said: Vec::new(),
             };
             let mut engine = Engine::new(Box::new(driver), setup);
             engine.join(CTX, &Group::First(ranks));
@@ -316,7 +371,7 @@ pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
 pub(super) fn failed_rank(outcome: &Outcome) -> Option<usize> {
     match outcome {
         Err(failure) => match failure.kind {
-            ErrorKind::PeerFailed { rank } => Some(rank),
+            ErrorKind::PeerFailed { rank, .. } => Some(rank),
             _ => None,
         },
         Ok(_) => None,

@@ -90,7 +90,7 @@ fn our_own_absence_is_nobodys_silence() {
         found,
         Findings {
             to_ping: vec![1, 2],
-            failed: vec![]
+            ..Findings::default()
         }
     );
     alive.handle_heard(1, away + 1);
@@ -195,4 +195,109 @@ fn whose_adapter_answers_has_not_failed_until_two_intervals_after_its_last_answe
         }
     }
     assert!(now <= died + 2 * INTERVAL, "{now}, died {died}");
+}
+
+#[test]
+fn a_peer_that_is_waited_for_beside_others_has_two_intervals_too() {
+    let mut alive = Alive::new(INTERVAL);
+    let (mut now, mut since, mut waited) = (0, None, set([1]));
+    alive.expect_wait(now);
+    // Rank 1 is asked often at the end of its silence; in the middle of that something is waited for from rank 2.
+    loop {
+        now = alive.next_look().expect("a peer is waited for");
+        let found = alive.look(now, &waited, unanswered);
+        if found.failed.contains(&2) {
+            break;
+        }
+        if since.is_none() && now > INTERVAL + INTERVAL / 2 {
+            since = Some(now);
+            waited.insert(2);
+        }
+        found.failed.iter().for_each(|rank| _ = waited.remove(rank));
+    }
+    let since = since.expect("it is");
+    assert!(
+        (since + 2 * INTERVAL..=since + 2 * INTERVAL + INTERVAL / 16).contains(&now),
+        "waited for since {since}, failed at {now}"
+    );
+}
+
+#[test]
+fn silence_counts_only_while_this_rank_looks() {
+    let (mut alive, waited) = watching([1]);
+    // Whenever this rank is about to judge, it is not scheduled for a while.
+    for _ in 0..100 {
+        let now = alive.next_look().expect("a peer is waited for") + INTERVAL / 8;
+        assert!(alive.is_due(now, true));
+        assert_eq!(alive.look(now, &waited, unanswered).failed, []);
+    }
+    let found = loop {
+        let now = alive.next_look().expect("a peer is waited for");
+        let found = alive.look(now, &waited, unanswered);
+        if !found.failed.is_empty() {
+            break found;
+        }
+    };
+    assert_eq!((found.failed, found.seen), (vec![1], vec![]));
+}
+
+#[test]
+fn nothing_is_judged_before_all_that_has_come_is_heard_but_not_for_ever() {
+    let (mut alive, _) = watching([1]);
+    let due = alive.next_look().expect("a peer is waited for");
+    let mut now = due;
+    while !alive.is_due(now, false) {
+        assert!(now <= due + 2 * INTERVAL, "never judged");
+        now += INTERVAL / 100;
+    }
+    assert!(now > due + INTERVAL, "{now}, due {due}");
+    let (mut alive, _) = watching([1]);
+    assert!(alive.is_due(due, true));
+}
+
+#[test]
+fn whom_another_rank_has_seen_die_is_asked_at_once_and_has_a_part_of_an_interval_to_answer() {
+    for answers in [false, true] {
+        let (mut alive, waited) = watching([1, 2]);
+        alive.doubt(1, 10);
+        assert_eq!(alive.next_look(), Some(10));
+        assert_eq!(alive.look(10, &waited, unanswered).to_ping, [1]);
+        if answers {
+            alive.handle_heard(1, 20);
+        }
+        let mut failed = None;
+        while let Some(now) = alive.next_look().filter(|&now| now < INTERVAL) {
+            let found = alive.look(now, &waited, unanswered);
+            if !found.failed.is_empty() {
+                assert_eq!((&found.failed, &found.seen), (&vec![1], &vec![1]));
+                failed = Some(now);
+                break;
+            }
+        }
+        let expected = (!answers).then_some(10 + INTERVAL / super::DOUBT);
+        assert_eq!(failed, expected);
+    }
+}
+
+#[test]
+fn a_doubt_about_a_peer_that_is_not_waited_for_is_kept_until_it_is_or_until_it_speaks() {
+    for speaks in [false, true] {
+        let mut alive = Alive::new(INTERVAL);
+        alive.doubt(7, 0);
+        assert_eq!(alive.next_look(), None, "nothing is waited for");
+        if speaks {
+            alive.handle_heard(7, 1);
+        }
+        alive.expect_wait(5);
+        let mut now = alive.next_look().expect("a peer is waited for");
+        while alive.look(now, &set([7]), unanswered).failed.is_empty() {
+            now = alive.next_look().expect("a peer is waited for");
+        }
+        let limit = if speaks {
+            INTERVAL
+        } else {
+            INTERVAL / super::DOUBT
+        };
+        assert_eq!(now, 5 + INTERVAL + limit);
+    }
 }
