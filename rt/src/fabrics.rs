@@ -13,7 +13,7 @@ use ripstop_fabric::{
     late::Late,
     nearfar::{NearFar, NearFarConfig},
     portals::{Compat, Portals, PortalsConfig, PortalsCounters},
-    shm::{Board, Node, Shm, ShmConfig, Wake},
+    shm::{Board, Node, Processes, Shm, ShmConfig, Wake},
     verbs::{Verbs, VerbsConfig},
 };
 
@@ -124,7 +124,10 @@ impl Opening<'_> {
             .verbs_connections
             .map(|max| u32::try_from(max).unwrap_or(u32::MAX));
         config.pinned_max = self.settings.verbs_pinned as u64;
-        config.patience = config.patience.max(self.settings.detect);
+        // How long its adapter sends again is not how long a host may be silent, unless that was said.
+        if self.settings.is_set("RIPSTOP_DETECT_MS") {
+            config.patience = config.patience.max(self.settings.detect);
+        }
         config.device = (!device.is_empty()).then(|| device.clone());
         config.counters = Arc::clone(self.counters);
         let prepared = Verbs::prepare(config).map_err(unopened)?;
@@ -171,15 +174,17 @@ impl Opening<'_> {
     /// A network's driver, before the ranks' addresses have come. If they never do, the rank has failed and the board says so,
     /// but not beside shared memory, which is still there.
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
+        let both = matches!(
+            self.settings.fabric,
+            FabricChoice::ShmPortals | FabricChoice::ShmVerbs
+        );
+        // Shared memory sees the processes of this node.
+        let alone = (!both).then(|| self.node());
         let (mut boot, board) = (self.joining, self.board.clone());
         // Whoever is killed from here on keeps nobody from hearing where the others are.
         board.leave_note(boot.on_node(), &prepared.address());
         let limit = self.settings.boot_timeout;
         let ranks = (boot.rank, boot.size);
-        let both = matches!(
-            self.settings.fabric,
-            FabricChoice::ShmPortals | FabricChoice::ShmVerbs
-        );
         let arrival = (!both).then(|| self.arrival.again());
         let unmet = Arc::clone(self.unmet);
         let mut meet = move |prepared: Box<dyn Prepared>| -> io::Result<_> {
@@ -197,7 +202,10 @@ impl Opening<'_> {
             }
             met
         };
-        let late = Late::open(prepared, ranks, join).map_err(unopened)?;
+        let mut late = Late::open(prepared, ranks, join).map_err(unopened)?;
+        if let Some(node) = alone {
+            late = late.beside(Processes::new(node, ranks.0).map_err(unopened)?);
+        }
         Ok(Box::new(late))
     }
 }

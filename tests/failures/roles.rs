@@ -33,8 +33,10 @@ fn a_rank() {
     }
     let builder = match role {
         _ if stays_away => Runtime::builder().set("RIPSTOP_BOOT_TIMEOUT", "1"),
-        // Where a driver does not see who dies, two such intervals of silence count as death.
-        "stopped" => Runtime::builder().set("RIPSTOP_DETECT_MS", "5000"),
+        // A process that is seen to be stopped may be silent for longer than twice this.
+        "stopped" => Runtime::builder().set("RIPSTOP_DETECT_MS", "1500"),
+        // Silence would take twenty minutes.
+        "silent" if sees_processes() => Runtime::builder().set("RIPSTOP_DETECT_MS", "600000"),
         // Both reactors in one job.
         "shrink" if rank.is_multiple_of(2) => Runtime::builder().set("RIPSTOP_REACTOR", "epoll"),
         _ => Runtime::builder(),
@@ -67,6 +69,11 @@ fn a_rank() {
     runtime.close().expect("a good end");
 }
 
+/// Whether ranks of this machine see each other's processes, as those of one node do.
+fn sees_processes() -> bool {
+    std::env::var_os("RIPSTOP_SHM_RANKS").is_none()
+}
+
 pub(crate) fn ready() {
     println!("{READY}");
 }
@@ -74,7 +81,7 @@ pub(crate) fn ready() {
 /// The rank that an error says has failed.
 pub(crate) fn failed(kind: &ErrorKind) -> usize {
     match kind {
-        ErrorKind::PeerFailed { rank } => *rank,
+        ErrorKind::PeerFailed { rank, .. } => *rank,
         other => panic!("{other}"),
     }
 }
@@ -280,7 +287,7 @@ async fn awaits(inbox: RecvOp<Vec<u8>>) -> Result<()> {
 fn never_came(error: ripstop::Error) {
     let text = error.to_string();
     let named = match error.kind {
-        ErrorKind::PeerFailed { rank } => rank == 1,
+        ErrorKind::PeerFailed { rank, .. } => rank == 1,
         ErrorKind::Setup(_) => true,
         _ => false,
     };
@@ -309,7 +316,12 @@ async fn silent(world: &Comm) -> Result<()> {
     ready();
     match world.rank() {
         0 => {
-            assert_eq!(failed(&posted.await.expect_err("dead").error.kind), 2);
+            let gone = posted.await.expect_err("dead").error;
+            assert_eq!(failed(&gone.kind), 2);
+            assert!(
+                !sees_processes() || gone.to_string().contains("its process ended"),
+                "{gone}"
+            );
             drop(any);
             afterwards(world, 2).await
         }

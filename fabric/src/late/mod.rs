@@ -24,11 +24,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use self::lost::Lost;
 use crate::{
     driver::{
-        Armed, Caps, Command, Doorkeeper, Down, Driver, LocalRange, Offer, Peer, Post, Prepared,
-        Progress, Sink, Token, WaitOn,
+        Armed, Caps, Command, Doorkeeper, Down, Driver, Evidence, LocalRange, Offer, Peer, Post,
+        Prepared, Progress, Sink, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
     offload::{Counter, RemoteCounter},
+    shm::Processes,
     tags::Tag,
 };
 
@@ -41,6 +42,9 @@ pub struct Late {
     rank: u32,
     ranks: u32,
     way: Way,
+    /// The processes of this node's ranks, where the driver does not see them. Their end comes after the driver's.
+    processes: Option<Processes>,
+    turns: u64,
 }
 
 #[derive(Debug)]
@@ -108,6 +112,8 @@ impl Late {
             pins_exposed,
             rank,
             ranks,
+            processes: None,
+            turns: 0,
             way: Way::Joining(Joining {
                 thread: Some(thread),
                 over,
@@ -118,6 +124,14 @@ impl Late {
         })
     }
 
+    /// The same, and it is told of the ends of processes of this node, which the network may not notice.
+    #[must_use]
+    pub fn beside(mut self, processes: Processes) -> Self {
+        self.waits.push(processes.wait_on());
+        self.processes = Some(processes);
+        self
+    }
+
     /// The driver, which is waited for.
     fn joined(&mut self) -> Result<&mut dyn Driver, &mut Lost> {
         if let Way::Joining(joining) = &mut self.way {
@@ -125,6 +139,8 @@ impl Late {
                 Ok(driver) => Way::Joined(driver),
                 Err(why) => Way::Lost(Lost::new(why, (self.rank, self.ranks))),
             };
+            // All ranks have come: this one knows where they are.
+            self.processes.iter_mut().for_each(Processes::watch);
         }
         match &mut self.way {
             Way::Joined(driver) => Ok(&mut **driver),
@@ -172,6 +188,15 @@ impl Joining {
             let _as_we_said = driver.give_up(peer, how);
         }
         Ok(driver)
+    }
+}
+
+/// The processes of these ranks have ended. A driver that has told of one before, or does now, tells the same.
+#[cold]
+fn bury(driver: &mut dyn Driver, dead: Vec<Peer>, sink: &mut dyn Sink) {
+    for peer in dead {
+        let how = driver.give_up(peer, Some(Down::Failed));
+        sink.peer_down(peer, how);
     }
 }
 
@@ -230,7 +255,20 @@ impl Driver for Late {
     #[inline]
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         match &mut self.way {
-            Way::Joined(driver) => driver.progress(budget, sink),
+            Way::Joined(driver) => match &mut self.processes {
+                None => driver.progress(budget, sink),
+                Some(processes) => {
+                    self.turns += 1;
+                    let known = processes.has_news();
+                    let done = driver.progress(budget, sink);
+                    processes.turn();
+                    // What came from the dead before is heard before.
+                    if known && done.events < budget {
+                        bury(&mut **driver, processes.take_news(), sink);
+                    }
+                    done
+                }
+            },
             Way::Joining(joining) if !joining.is_over() => Progress { events: 0 },
             // There is room from now on.
             Way::Joining(_) => {
@@ -243,6 +281,7 @@ impl Driver for Late {
 
     fn arm(&mut self) -> Armed {
         match &mut self.way {
+            Way::Joined(_) if self.processes.as_mut().is_some_and(Processes::arm) => Armed::Busy,
             Way::Joined(driver) => driver.arm(),
             Way::Joining(joining) if joining.is_over() => Armed::Busy,
             Way::Lost(lost) if lost.has_news() => Armed::Busy,
@@ -323,7 +362,24 @@ impl Driver for Late {
     }
 
     fn answers(&self, peer: Peer) -> u64 {
-        self.there().map_or(0, |driver| driver.answers(peer))
+        let answers = self.there().map_or(0, |driver| driver.answers(peer));
+        match &self.processes {
+            // Nothing can be expected of it, and it is seen to be there.
+            Some(processes) if processes.stands_still(peer) => answers.wrapping_add(self.turns),
+            _ => answers,
+        }
+    }
+
+    fn evidence(&self, peer: Peer) -> Evidence {
+        let processes = self.processes.as_ref();
+        if processes.is_some_and(|processes| processes.has_ended(peer)) {
+            return Evidence::Ended;
+        }
+        match &self.way {
+            Way::Joined(driver) => driver.evidence(peer),
+            Way::Joining(_) => Evidence::Unreachable,
+            Way::Lost(lost) => Evidence::Reported(lost.sentence().to_owned()),
+        }
     }
 
     fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {

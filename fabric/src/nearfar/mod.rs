@@ -27,8 +27,8 @@ use self::{
 use crate::{
     counters::Counters,
     driver::{
-        Armed, Caps, CellName, Command, Doorkeeper, Down, Driver, LocalRange, Offer, Payload, Peer,
-        Post, Progress, Sink, Taken, Token, WaitOn,
+        Armed, Caps, CellName, Command, Doorkeeper, Down, Driver, Evidence, LocalRange, Offer,
+        Payload, Peer, Post, Progress, Sink, Taken, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
     offload::{Counter, RemoteCounter},
@@ -378,6 +378,13 @@ impl Driver for NearFar {
 
     fn why_down(&self, peer: Peer) -> Option<String> {
         self.far.why_down(peer)
+    }
+
+    fn evidence(&self, peer: Peer) -> Evidence {
+        match self.place(peer) {
+            Some(place) if !self.nodes.is_there(place) => Evidence::Ended,
+            _ => self.far.evidence(peer),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Peer {
     pub(super) queued: bool,
     /// Words for it wait to be written.
     pub(super) due: bool,
-    /// Messages that its adapter has taken or refused.
+    /// Messages that its adapter has taken or refused, and operations that it has done.
     pub(super) answers: u64,
     /// How often we have paused: it refused us, or we went another way.
     pub(super) pauses: u64,

@@ -58,6 +58,7 @@ mod onesided;
 mod parted;
 mod pool;
 mod proc;
+mod processes;
 mod regions;
 mod ring;
 mod segment;
@@ -70,6 +71,7 @@ pub use board::{Board, PeerState};
 pub use config::{ShmConfig, Wake};
 pub use footprint::Footprint;
 pub use node::Node;
+pub use processes::Processes;
 
 /// A rank's driver on a node's shared memory.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ pub struct Node {
 }
 
 impl Node {
-    fn place_of(&self, rank: u32) -> Option<u32> {
+    pub(super) fn place_of(&self, rank: u32) -> Option<u32> {
         let place = self.ranks.iter().position(|one| *one == rank)?;
         u32::try_from(place)
             .ok()

@@ -243,6 +243,7 @@ impl Portals {
         if end != End::Well {
             return self.handle_bad_step(slot, work, end, rail);
         }
+        self.peers[work.to as usize].answers += 1;
         if work.falls_beside(moved) {
             return self.finish(slot, work, Err(Failure::BadRange));
         }

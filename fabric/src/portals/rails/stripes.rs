@@ -198,7 +198,10 @@ impl Portals {
             End::Well | End::Dropped | End::PtDisabled | End::Forbidden | End::Moved
         );
         match end {
-            End::Well => striped.stripe.handle_landed(piece),
+            End::Well => {
+                striped.stripe.handle_landed(piece);
+                self.peers[to as usize].answers += 1;
+            }
             _ if fails => {
                 striped.without = striped.without.without(LaneSet::EMPTY.with(lane));
                 striped.cause = Some(failure(end));

@@ -232,3 +232,19 @@ fn what_never_finds_room_is_given_up_after_a_while() {
     assert_eq!(world.heard(0).down, [(1, Down::Failed)]);
     assert_eq!(ni.obey(), REFUSALS_MAX);
 }
+
+#[test]
+fn an_operation_that_is_done_is_a_sign_of_life() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let there = world.rank(1).allocate(8 << 10).expect("memory");
+        let own = world.rank(0).allocate(8 << 10).expect("memory");
+        let key = world.rank(1).expose(there.range()).expect("a key");
+        for number in 0..4 {
+            let before = world.rank(0).answers(Peer(1));
+            assert!(world.does(number, key, &own));
+            world.until(|world| world.heard(0).ended.len() > number);
+            assert!(world.rank(0).answers(Peer(1)) > before, "{number}");
+        }
+    }
+}
