@@ -85,6 +85,12 @@ pub enum ErrorKind {
         /// Its rank in the communicator of the operation.
         rank: usize,
     },
+    /// The program: only this rank itself could complete the operation, and the application waits for it, with nothing else of
+    /// this rank in flight: a receive from itself, or from any source when all others have finished, or a send to itself.
+    WaitsForItself {
+        /// True if the communicator has other ranks, and all of them have finished or failed.
+        alone: bool,
+    },
     /// The program: this runtime is closed.
     Closed,
     /// The user: a setting or the way the job was started. The sentence names the variable and what to do.
@@ -256,6 +262,15 @@ impl fmt::Display for ErrorKind {
             Self::PeerFailed { rank, how } => write!(f, "rank {rank} failed: {how}"),
             Self::PeerFinished { rank } => {
                 write!(f, "rank {rank} has finished; it sends and receives no more")
+            }
+            Self::WaitsForItself { alone } => {
+                if *alone {
+                    f.write_str("all other ranks have finished, and ")?;
+                }
+                f.write_str(
+                    "this rank waits for itself: begin the send and its receive before you await either, \
+                     or stop receiving when no more messages are due",
+                )
             }
             Self::Closed => f.write_str("this runtime is closed"),
             Self::Transport(error) => write!(f, "the transport failed: {error}{}", remedy(error)),

@@ -27,6 +27,7 @@ mod settings;
 mod shared;
 pub mod sim;
 mod sync;
+mod threads;
 mod ways;
 
 /// What io_uring can do here, as a sentence, or why there is none and what would help.

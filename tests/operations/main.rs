@@ -19,6 +19,7 @@ mod turns;
 mod buffers;
 mod dropping;
 mod flood;
+mod itself;
 mod limits;
 mod order;
 mod panics;

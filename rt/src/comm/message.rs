@@ -17,7 +17,8 @@ impl Comm {
     /// order in which they were sent. O(1).
     ///
     /// # Errors
-    /// The future's: `to` out of range, the peer failed or finished. All carry the buffer.
+    /// The future's: `to` out of range, the peer failed or finished, or it is this rank, which waits for itself. All carry the
+    /// buffer.
     #[inline]
     #[track_caller]
     pub fn send<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
@@ -39,7 +40,8 @@ impl Comm {
     ///
     /// # Errors
     /// The future's: `from` out of range, a message that is too long or of another type (it stays in the queue), the peer
-    /// failed or finished. All carry the buffer.
+    /// failed or finished, or this rank waits for itself: all other ranks have finished and nothing of this rank goes on. All
+    /// carry the buffer.
     #[inline]
     #[track_caller]
     pub fn recv_into<B: RecvBuf>(
@@ -139,7 +141,7 @@ impl Comm {
     /// As [`probe`](Self::probe), but takes only a message that has come already.
     ///
     /// # Errors
-    /// As [`probe`](Self::probe), when no message will come any more.
+    /// As [`probe`](Self::probe), when the rank that was named will send no more.
     #[track_caller]
     pub fn try_probe(
         &self,

@@ -89,7 +89,7 @@ struct Call {
     reason = "there is no third way to name a source"
 )]
 pub enum Source {
-    /// Whoever sends first.
+    /// Any rank, this one among them: the first to send.
     Any,
     /// This rank.
     Rank(usize),

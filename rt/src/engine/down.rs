@@ -74,20 +74,15 @@ impl Core {
 
     fn lose_receives(&mut self, rank: u32, why: Down) {
         let Self {
-            matching,
-            groups,
-            peers,
-            ..
+            matching, groups, ..
         } = self;
-        let all_down = |group: &Group| {
-            let up = |&member: &u32| peers.down(member).is_none();
-            peers.downs() + 1 >= group.len() && group.members().filter(up).count() <= 1
-        };
+        // When all others have finished, this rank may still send to itself (see `itself`).
         let concerns = |want: &Want| match want.source {
             Some(source) => source == rank,
-            None => groups.get(want.ctx).is_some_and(|group| {
-                group.contains(rank) && (why == Down::Failed || all_down(group))
-            }),
+            None => {
+                let group = groups.get(want.ctx).filter(|_| why == Down::Failed);
+                group.is_some_and(|group| group.contains(rank))
+            }
         };
         let lost = matching.drain_posted(concerns);
         let told: BTreeSet<u32> = lost.iter().filter_map(|&op| self.told(op)).collect();
@@ -106,27 +101,12 @@ impl Core {
         about.peer.is_none().then_some(about.ctx)
     }
 
-    /// A receive from anybody hears of each failed member once; later ones wait for the others, while there are any.
+    /// A receive from any source hears of each failed member once; later receives wait for the others, this rank among them.
     pub(super) fn hopeless_any(&mut self, ctx: u32) -> Option<ErrorKind> {
-        if self.peers.downs() == 0 {
-            return None;
-        }
-        if let Some(news) = self
-            .untold
-            .range((ctx, 0)..=(ctx, u32::MAX))
-            .next()
-            .copied()
-        {
-            self.untold.remove(&news);
-            return Some(down_kind(news.1, Down::Failed));
-        }
-        let group = self.groups.get(ctx)?;
-        let gone = |member| self.peers.down(member).map(|down| (member, down));
-        let alone = group.len() > 1
-            && self.peers.downs() + 1 >= group.len()
-            && group.members().filter_map(gone).count() + 1 >= group.len();
-        let (member, down) = group.members().find_map(gone).filter(|_| alone)?;
-        Some(down_kind(member, down))
+        let news = self.untold.range((ctx, 0)..=(ctx, u32::MAX)).next();
+        let news = news.copied()?;
+        self.untold.remove(&news);
+        Some(down_kind(news.1, Down::Failed))
     }
 
     /// Members of a communicator, for failures that concern receives from anybody. Several handles may join the same one.

@@ -16,6 +16,7 @@ mod flush;
 mod footprint;
 mod gone;
 mod groups;
+mod itself;
 mod liveness;
 mod meeting;
 mod message;
@@ -117,6 +118,7 @@ pub(crate) struct Core {
     waits: bool,
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
+    own_wait: Option<Box<itself::OwnWait>>,
     programs: program::Programs,
     recovery: recovery::Recovery,
     /// Some communicator was revoked: sends have to ask which.
@@ -240,6 +242,7 @@ impl Engine {
             evidence: Arc::new(KnownFailures::new(!watches)),
             waits: false,
             untold: BTreeSet::new(),
+            own_wait: None,
             programs: program::Programs::new(setup.rank, program::list_max(caps) > 0),
             recovery: recovery::Recovery::default(),
             revokes: false,
@@ -433,7 +436,10 @@ impl Core {
 
     /// Takes the outcome and the buffer of a send, if it is complete.
     #[inline]
-    pub(crate) fn take_send<B: SendBuf>(&mut self, ticket: &Ticket<B>) -> Option<(Outcome, B)> {
+    pub(crate) fn take_send<B: SendBuf>(
+        &mut self,
+        ticket: &Ticket<B>,
+    ) -> Option<(Outcome, B)> {
         self.ops.take(ticket, &mut self.timers)
     }
 

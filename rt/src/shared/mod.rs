@@ -4,6 +4,7 @@
 //! driver's events; one thread at a time has it: a thread in `block_on`, or the agent while the application computes. A thread
 //! that wants to sleep and finds the seat taken parks, and is woken by the waker of its future, or to take the seat over.
 
+mod itself;
 mod parts;
 mod polls;
 mod seat;

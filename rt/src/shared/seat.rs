@@ -14,7 +14,11 @@ use std::{
 
 use ripstop_fabric::driver::Armed;
 
-use super::{Place, Shared, engine_turn, lock};
+use super::{
+    Place, Shared, engine_turn,
+    itself::{OwnWaits, Sleeper},
+    lock,
+};
 #[cfg(feature = "tokio")]
 use crate::reactor::Backend;
 use crate::{clock::Time, executor::Parker};
@@ -29,7 +33,8 @@ impl Shared {
         parker.sit(|| {
             // A task on tokio may have taken what the waker said before the reactor was ours. Whoever adds a task from here on
             // sees that somebody sleeps.
-            self.sleep(|| !parker.is_woken() && self.tasks_len.load(Ordering::SeqCst) == 0);
+            let may = || !parker.is_woken() && self.tasks_len.load(Ordering::SeqCst) == 0;
+            self.sleep(Sleeper::Application, may);
         });
         drop(sitting);
         self.agent.rouse();
@@ -51,7 +56,7 @@ impl Shared {
             self.finish(engine);
             seen = events.saturating_add(seen);
             if events == 0 {
-                self.sleep(|| !self.agent.is_stopped());
+                self.sleep(Sleeper::Agent, || !self.agent.is_stopped());
             }
         }
         drop(leaving);
@@ -60,7 +65,7 @@ impl Shared {
     }
 
     /// `may` is asked when those who ring can see that somebody sleeps.
-    fn sleep(&self, may: impl FnOnce() -> bool) {
+    fn sleep(&self, sleeper: Sleeper, may: impl FnOnce() -> bool) {
         let Some(mut backend) = self.backend.as_deref().map(lock) else {
             return; // a simulated host: whoever makes its turns knows when
         };
@@ -68,7 +73,7 @@ impl Shared {
         self.engine.lock().watch.wake_up();
         self.asleep.store(true, Ordering::SeqCst);
         if may()
-            && let Some(timeout) = self.arm()
+            && let Some(timeout) = self.arm(sleeper)
         {
             if let Err(error) = backend.sleep(timeout) {
                 tracing::warn!(%error, "the reactor could not sleep; trying again");
@@ -84,13 +89,21 @@ impl Shared {
         clippy::option_option,
         reason = "not at all, as long as one likes, or so long"
     )]
-    fn arm(&self) -> Option<Option<Duration>> {
+    fn arm(&self, sleeper: Sleeper) -> Option<Option<Duration>> {
         let mut engine = self.engine.lock();
         if engine.arm() == Armed::Busy {
             return None;
         }
         engine.core.begin_doubt(false, || self.clock.now());
-        let deadline = engine.deadline();
+        let own = match self.look_at_own_waits(&mut engine, sleeper) {
+            OwnWaits::None => None,
+            OwnWaits::Until(time) => Some(time),
+            OwnWaits::Ended => {
+                self.finish(engine);
+                return None;
+            }
+        };
+        let deadline = [engine.deadline(), own].into_iter().flatten().min();
         engine.watch.fall_asleep(deadline);
         drop(engine);
         Some(deadline.map(|deadline| deadline.since(self.clock.now())))
@@ -113,7 +126,7 @@ impl Shared {
         self.asleep.store(true, Ordering::SeqCst);
         // Whoever adds a task from here on, or stops the runtime, sees that somebody sleeps.
         let idle = self.tasks_len.load(Ordering::SeqCst) == 0 && !self.agent.is_stopped();
-        let Some(limit) = idle.then(|| self.arm()).flatten() else {
+        let Some(limit) = idle.then(|| self.arm(Sleeper::Tokio)).flatten() else {
             self.asleep.store(false, Ordering::SeqCst);
             return Ok(Prepared::Busy);
         };

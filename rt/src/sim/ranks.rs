@@ -142,7 +142,7 @@ impl<T: 'static> Ranks<T> {
                 Step::Turn { rank, computing } => self.turn(rank, computing)?,
                 Step::Quiet => {
                     let buried = self.bury_killed();
-                    if self.left > 0 && !buried && !self.ask_in_vain() {
+                    if self.left > 0 && !buried && !self.ask_in_vain() && !self.end_own_waits() {
                         return Err(SimError::Deadlock(self.stuck()));
                     }
                 }
@@ -179,7 +179,7 @@ impl<T: 'static> Ranks<T> {
         let goes_on = |rank: &Rank<T>| {
             rank.is_busy(false) || !rank.shared.with(|engine| engine.core.is_passive())
         };
-        !self.ranks.iter().flatten().any(goes_on)
+        !self.ranks.iter().flatten().any(goes_on) && !self.end_own_waits()
     }
 
     fn turn(&mut self, number: u32, computing: bool) -> Result<(), SimError> {
@@ -229,6 +229,14 @@ impl<T: 'static> Ranks<T> {
             }) || asked
         };
         self.ranks.iter().flatten().fold(false, ask)
+    }
+
+    /// Nothing can happen any more: ranks that wait for themselves hear so. Returns whether there were any.
+    fn end_own_waits(&mut self) -> bool {
+        let end = |ended, rank: &Rank<T>| rank.shared.with(Engine::end_own_waits) || ended;
+        let ended = self.ranks.iter().flatten().fold(false, end);
+        self.moved |= ended;
+        ended
     }
 
     /// The rank is through.

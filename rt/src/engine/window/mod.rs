@@ -180,6 +180,12 @@ impl Windows {
         Self { me, all: None }
     }
 
+    /// Returns true if futures wait for news of a window.
+    pub(super) fn are_listened_to(&self) -> bool {
+        let ends = self.all.iter().flat_map(|all| all.ends.values());
+        ends.into_iter().any(|end| !end.listeners.is_empty())
+    }
+
     /// Whether there was never a window.
     #[inline]
     fn is_unused(&self) -> bool {

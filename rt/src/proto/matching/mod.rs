@@ -184,6 +184,11 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.posted != [0; 4]
     }
 
+    /// Receives posted and messages arrived so far.
+    pub(crate) const fn counted(&self) -> (u64, u64) {
+        (self.next_posting, self.next_arrival.0)
+    }
+
     /// Whether a receive from anybody or with any tag waits.
     pub(crate) fn is_wild(&self) -> bool {
         let [_, wild @ ..] = self.posted;

@@ -1,0 +1,141 @@
+//! Operations that only this rank itself can complete.
+//!
+//! A receive from any source stays posted when all other ranks have finished: this rank may still send to itself. So may it
+//! receive what it has sent to itself. But when the application waits for such operations and nothing else is in flight, it
+//! waits for itself, and they end with [`ErrorKind::WaitsForItself`].
+//!
+//! The engine cannot see threads of the application that have no operation in flight. A simulation has none, and knows when
+//! nothing can happen any more; elsewhere the thread that goes to sleep looks at the others (rt/src/shared/itself.rs).
+
+use super::{Core, Engine};
+use crate::{
+    clock::Time,
+    error::ErrorKind,
+    group::Group,
+    ops::{Life, Slot},
+    proto::wire::OpId,
+    threads::Others,
+};
+
+/// A rank that seems to wait for itself.
+#[derive(Debug)]
+pub(crate) struct OwnWait {
+    pub(crate) since: Time,
+    /// Receives posted and messages arrived by then: something has happened when there are more.
+    seen: (u64, u64),
+    /// Other threads of the process at that time, where they matter.
+    pub(crate) others: Option<Others>,
+}
+
+impl Engine {
+    /// Ends the operations that this rank waits for in vain, if it waits for itself. Returns whether there were any.
+    pub(crate) fn end_own_waits(&mut self) -> bool {
+        let ends = self.core.waits_for_itself();
+        if ends {
+            self.core.end_own_waits();
+            self.flush();
+        }
+        ends
+    }
+}
+
+impl Core {
+    /// Returns true if the application awaits operations that only this rank can complete, and nothing else is in flight.
+    #[inline]
+    pub(crate) fn waits_for_itself(&self) -> bool {
+        let may = self.matching.is_receiving() || self.offers > 0 || self.peers.any_marked();
+        may && self.is_waiting_for_itself()
+    }
+
+    #[cold]
+    fn is_waiting_for_itself(&self) -> bool {
+        self.is_otherwise_idle()
+            && self
+                .matching
+                .wanted()
+                .all(|want| self.is_for_itself(want.source, want.ctx))
+            && self.ops.which(|slot| self.is_for_others(slot)).is_empty()
+            && !self.own_waits().is_empty()
+    }
+
+    /// Returns true if nothing is in flight but operations that futures of messages wait for.
+    fn is_otherwise_idle(&self) -> bool {
+        let is_open = !(self.closing || self.leaving || self.ended);
+        let no_collectives = !self.programs.any() && self.promised == 0 && !self.is_agreeing();
+        let no_news_awaited =
+            !self.windows.are_listened_to() && self.followed().all(|ctx| self.is_left_alone(ctx));
+        is_open
+            && no_collectives
+            && no_news_awaited
+            && self.timers.next().is_none()
+            && self.wanted.is_empty()
+            && self.moving == 0
+            && self.peers.unacked().next().is_none()
+    }
+
+    /// Returns true if only this rank can send what such a receive waits for.
+    fn is_for_itself(&self, source: Option<u32>, ctx: u32) -> bool {
+        let me = self.programs.me();
+        source.map_or_else(|| self.is_left_alone(ctx), |source| source == me)
+    }
+
+    /// Returns true if all other ranks of the communicator are down.
+    fn is_left_alone(&self, ctx: u32) -> bool {
+        let me = self.programs.me();
+        self.groups.get(ctx).is_some_and(|group| {
+            let mut others = group.members().filter(|&member| member != me);
+            self.peers.downs() + 1 >= group.len()
+                && others.all(|member| self.peers.down(member).is_some())
+        })
+    }
+
+    /// Returns true if something else than this rank may still complete the operation.
+    fn is_for_others(&self, slot: &Slot) -> bool {
+        match slot.life {
+            Life::Free | Life::Done(_) | Life::Failed | Life::Lost => false,
+            Life::Posted(_) => slot.part, // its source was looked at
+            Life::Queued | Life::Offered => slot.about.peer != Some(self.programs.me()),
+            _ => true,
+        }
+    }
+
+    /// Operations in flight for which the application waits.
+    fn own_waits(&self) -> Vec<OpId> {
+        self.ops
+            .which(|slot| slot.waker.is_some() && !slot.life.is_done())
+    }
+
+    fn end_own_waits(&mut self) {
+        self.own_wait = None;
+        for op in self.own_waits() {
+            let slot = self.ops.live(op);
+            let (is_sending, ctx) = (slot.life.is_sending(), slot.about.ctx);
+            let size = self.groups.get(ctx).map_or(1, Group::len);
+            let alone = size > 1 && self.is_left_alone(ctx);
+            let why = ErrorKind::WaitsForItself { alone };
+            if is_sending {
+                self.withdraw(op, why);
+            } else {
+                self.unpost(op, why);
+            }
+        }
+    }
+
+    /// How long this rank has seemed to wait for itself; `others` is called when it begins to.
+    pub(crate) fn own_wait(
+        &mut self,
+        now: Time,
+        others: impl FnOnce() -> Option<Others>,
+    ) -> &mut OwnWait {
+        let seen = self.matching.counted();
+        let before = self.own_wait.take().filter(|before| before.seen == seen);
+        let begin = || {
+            Box::new(OwnWait {
+                since: now,
+                seen,
+                others: others(),
+            })
+        };
+        self.own_wait.insert(before.unwrap_or_else(begin))
+    }
+}
