@@ -117,6 +117,8 @@ pub struct Error {
     pub tag: Option<u32>,
     /// The line of the program that made the operation. Where a runtime could not start there is none.
     pub at: Option<&'static Location<'static>>,
+    /// What else helps to find the reason, as the end of the sentence.
+    pub(crate) note: Option<Box<str>>,
 }
 
 /// A communicator, as a program knows it.
@@ -155,6 +157,7 @@ impl Error {
             peer: None,
             tag: None,
             at: None,
+            note: None,
         }
     }
 
@@ -208,7 +211,11 @@ impl fmt::Display for Error {
         if let Some(at) = self.at {
             write!(f, ", at {at}")?;
         }
-        write!(f, ": {}", self.kind)
+        write!(f, ": {}", self.kind)?;
+        match &self.note {
+            Some(note) => write!(f, "; {note}"),
+            None => Ok(()),
+        }
     }
 }
 

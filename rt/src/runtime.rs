@@ -135,7 +135,12 @@ impl Runtime {
     #[track_caller]
     pub fn close(self) -> Result<()> {
         let at = Location::caller();
-        self.end().map_err(|error| error.called_at(at))
+        self.end(&warn).map_err(|error| error.called_at(at))
+    }
+
+    /// As [`close`](Self::close); `say` hears of messages that this rank did not receive, if there are any.
+    pub(crate) fn close_saying(self, say: impl Fn(&str)) -> Result<()> {
+        self.end(&say)
     }
 
     /// What happened so far.
@@ -162,13 +167,13 @@ impl Runtime {
         Choices::clone(&self.shared.choices)
     }
 
-    fn end(&self) -> Result<()> {
+    fn end(&self, say: &dyn Fn(&str)) -> Result<()> {
         match lock(&self.end).take() {
             Some(end) if end.is_on_agent() => {
                 end.elsewhere();
                 Ok(())
             }
-            Some(end) => end.in_order(),
+            Some(end) => end.in_order(say),
             None => Ok(()),
         }
     }
@@ -185,7 +190,7 @@ impl fmt::Debug for Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !thread::panicking() {
-            warn_of(&self.end());
+            warn_of(&self.end(&warn));
         } else if let Some(mut end) = lock(&self.end).take() {
             end.shut(); // without completing anything: the driver sees the panic, and peers get `PeerFailed`
         }
@@ -194,10 +199,14 @@ impl Drop for Runtime {
 
 impl End {
     /// Leaves when all is complete.
-    fn in_order(mut self) -> Result<()> {
+    fn in_order(mut self, say: &dyn Fn(&str)) -> Result<()> {
         self.shared.begin_close();
         executor::drain(&self.shared);
         self.shut();
+        let unreceived = self.shared.with(|engine| engine.core.take_unreceived());
+        if let Some(sentence) = unreceived {
+            say(&sentence);
+        }
         self.exchange.finalize().map_err(boot_error)
     }
 
@@ -223,7 +232,7 @@ impl End {
     fn elsewhere(self) {
         let shared = Arc::clone(&self.shared);
         let ending = thread::Builder::new().name(format!("ripstop-end-{}", shared.place.rank));
-        if let Err(error) = ending.spawn(move || warn_of(&self.in_order())) {
+        if let Err(error) = ending.spawn(move || warn_of(&self.in_order(&warn))) {
             // Nothing is completed: the agent ends after this turn, and the driver with the last who has it.
             shared.agent.stop();
             tracing::warn!(%error, "a runtime was dropped by its own agent, and could not leave its job in good order");
@@ -321,6 +330,11 @@ impl Builder {
             end: Mutex::new(Some(end)),
         })
     }
+}
+
+/// Tells subscribers of `tracing` of messages that were not received.
+fn warn(sentence: &str) {
+    tracing::warn!("{sentence}");
 }
 
 fn warn_of(left: &Result<()>) {

@@ -7,6 +7,7 @@
     reason = "the helpers are part of the tests: what fails in them fails the test"
 )]
 
+mod ends;
 mod meeting;
 mod output;
 mod roles;

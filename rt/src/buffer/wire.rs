@@ -64,6 +64,13 @@ impl TypeSig {
         sig.with_byte(b')')
     }
 
+    /// The name and the size in bytes of the primitive type that has this signature.
+    pub(crate) fn primitive(self) -> Option<(&'static str, usize)> {
+        let (_, name) = PRIMITIVES.iter().find(|(sig, _)| *sig == self)?;
+        let bits = name[1..].parse::<usize>().ok()?;
+        Some((name, bits / 8))
+    }
+
     /// With another number that must agree.
     pub(crate) const fn and(self, number: u64) -> Self {
         self.with_number(number)
@@ -105,8 +112,8 @@ impl fmt::Debug for TypeSig {
 /// A signature is printed by the name of its type where it is that of a primitive one, else as a number.
 impl fmt::Display for TypeSig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match PRIMITIVES.iter().find(|(sig, _)| sig == self) {
-            Some((_, name)) => f.write_str(name),
+        match self.primitive() {
+            Some((name, _)) => f.write_str(name),
             None => write!(f, "type {:016x}", self.0),
         }
     }

@@ -13,7 +13,7 @@ use std::{
 use super::{Comm, Status, spare};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::Started,
+    engine::{Engine, Started},
     error::{ErrorKind, OpError},
     ops::{About, Failure, Landed, Ticket},
 };
@@ -290,7 +290,20 @@ pub(super) fn error_of(
     kind: ErrorKind,
 ) -> crate::Error {
     let peer = about.peer.and_then(|world| comm.group().local_of(world));
-    comm.error(op, kind, peer, about.tag).called_at(about.at)
+    let finished = matches!(kind, ErrorKind::PeerFinished { .. });
+    let receives = op != "send";
+    let unreceived = about
+        .peer
+        .filter(|_| finished && receives)
+        .and_then(|world| {
+            let rank = peer.unwrap_or_default();
+            let waiting = |engine: &mut Engine| engine.core.waiting_from(world, about.ctx, rank);
+            comm.shared().with(waiting)
+        });
+    crate::Error {
+        note: unreceived.map(String::into_boxed_str),
+        ..comm.error(op, kind, peer, about.tag).called_at(about.at)
+    }
 }
 
 impl<B: SendBuf> fmt::Debug for SendOp<B> {

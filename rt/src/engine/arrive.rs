@@ -292,7 +292,7 @@ impl Core {
             tag: header.tag,
         };
         if self.closing {
-            return self.turn_away(rank, &Parcel::Bytes(body));
+            return self.refuse(envelope, header.sig, &Parcel::Bytes(body));
         }
         if header.ctx & 1 == 1 && self.take_directly(envelope, header.sig, body) {
             return;
@@ -327,7 +327,7 @@ impl Core {
         };
         let parcel = Parcel::Offered(offered);
         if self.closing {
-            return self.turn_away(rank, &parcel);
+            return self.refuse(envelope, header.sig, &parcel);
         }
         if header.ctx & 1 == 1 {
             self.post_waits_for(envelope);
@@ -343,6 +343,13 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// A message that comes when this rank receives no more.
+    #[cold]
+    fn refuse(&mut self, envelope: Envelope, sig: u64, parcel: &Parcel<'_>) {
+        self.note_unreceived(envelope, sig, parcel.bytes());
+        self.turn_away(envelope.source, parcel);
     }
 
     /// A message that nobody waits for is stored, if its sender has room. Says whether it is.

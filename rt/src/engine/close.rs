@@ -38,6 +38,8 @@ impl Engine {
         for index in core.matching.drain_unexpected(|_, _| true) {
             let mut message = core.messages.take(index);
             core.discharge(&mut message);
+            let bytes = message.body.parcel().bytes();
+            core.note_unreceived(message.envelope, message.sig, bytes);
             core.turn_away(message.envelope.source, &message.body.parcel());
         }
         core.refuse_held();
@@ -175,19 +177,9 @@ impl Core {
         if let Some(bytes) = parcel.uninvited() {
             self.pay_back(source, bytes);
         }
-        match parcel {
-            Parcel::Bytes(bytes) => {
-                tracing::warn!(
-                    source,
-                    bytes = bytes.len(),
-                    "closing with a message that was not received"
-                );
-            }
-            Parcel::Offered(offered) => {
-                self.leave(source);
-                self.tell(source, Kind::Taken, offered.sender, wire::REFUSED);
-            }
-            Parcel::InOp { .. } => {}
+        if let Parcel::Offered(offered) = parcel {
+            self.leave(source);
+            self.tell(source, Kind::Taken, offered.sender, wire::REFUSED);
         }
     }
 }

@@ -210,6 +210,11 @@ impl Messages {
         Some(found.envelope.source)
     }
 
+    /// All stored messages.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Message> {
+        self.slots.iter().flatten()
+    }
+
     /// The stored message with such a body.
     pub(crate) fn find(&self, is_it: impl Fn(&Body) -> bool) -> Option<u32> {
         let found = self

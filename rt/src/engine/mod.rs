@@ -33,6 +33,7 @@ mod sleeper;
 mod sparse;
 #[cfg(test)]
 mod tests;
+mod unreceived;
 mod waiting;
 mod window;
 
@@ -119,6 +120,7 @@ pub(crate) struct Core {
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
     own_wait: Option<Box<itself::OwnWait>>,
+    unreceived: Option<Box<unreceived::Unreceived>>,
     programs: program::Programs,
     recovery: recovery::Recovery,
     /// Some communicator was revoked: sends have to ask which.
@@ -243,6 +245,7 @@ impl Engine {
             waits: false,
             untold: BTreeSet::new(),
             own_wait: None,
+            unreceived: None,
             programs: program::Programs::new(setup.rank, program::list_max(caps) > 0),
             recovery: recovery::Recovery::default(),
             revokes: false,

@@ -96,6 +96,8 @@ impl Core {
     /// As [`put_back`](Self::put_back), where nothing is received any more.
     fn give_up(&mut self, mut message: Message) {
         let (source, sought) = (message.envelope.source, message.is_sought());
+        let bytes = message.body.parcel().bytes();
+        self.note_unreceived(message.envelope, message.sig, bytes);
         match message.body.parcel() {
             Parcel::Offered(offered) if sought => {
                 self.meet(source, offered.sender);

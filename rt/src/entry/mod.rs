@@ -52,7 +52,9 @@ where
             std::mem::forget(runtime);
             complain(&format!("ripstop: rank {number}: {sentence}"))
         }
-        None => match runtime.close() {
+        None => match runtime.close_saying(|sentence| {
+            complain(&format!("ripstop: rank {number}: warning: {sentence}"));
+        }) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complain(&format!("ripstop: rank {number}: {error}")),
         },

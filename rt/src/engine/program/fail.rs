@@ -272,6 +272,7 @@ impl Core {
             self.store_for_collective(envelope, sig, parcel, place);
         } else if self.is_deaf(envelope.ctx) {
             self.matching.withdraw(place);
+            self.note_unreceived(envelope, sig, parcel.bytes());
             self.turn_off(envelope, parcel);
         } else {
             let _stored = self.wait(envelope, sig, parcel, place);

@@ -118,6 +118,8 @@ impl Core {
             let mut message = self.messages.take(index);
             self.was_early(message.envelope);
             self.discharge(&mut message);
+            let bytes = message.body.parcel().bytes();
+            self.note_unreceived(message.envelope, message.sig, bytes);
             self.turn_off(message.envelope, &message.body.parcel());
         }
     }
