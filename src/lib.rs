@@ -27,6 +27,8 @@ pub use ripstop_rma::{
     Access, Combine, Element, Exposure, Fence, Fetching, Locked, Overlap, PassiveWindow, Piece,
     RemoteOp, SelfLock, SharedView, Start, Wait, Window,
 };
+/// The trait of what may travel, and the macro that derives it.
+pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{
     BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, Error, ErrorKind,
     FailureEvidence, Failures, Footprint, JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor,
@@ -39,8 +41,9 @@ pub use ripstop_rt_macros::{Wire, main, sim, test};
 /// What most programs name: `use ripstop::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Cart, Collectives, Comm, Error, Graph, Max, Min, Neighborhood, OpError, Product,
-        ReproducibleSum, Result, Source, Sum, Tag, buffer::BufExt,
+        Cart, Collectives, Comm, Error, ErrorKind, Graph, Max, Min, Neighborhood, OpError, Product,
+        ReproducibleSum, Result, Runtime, Source, Sum, Tag, Window, Wire,
+        buffer::{BufExt, Layout},
     };
 }
 

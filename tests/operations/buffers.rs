@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ripstop::{
-    Comm, Result, Wire,
-    buffer::{BufExt, Layout, RegBuf},
+    Collectives as _, Comm, Max, Result, Sum, Wire,
+    buffer::{BufExt, Layout, RegBuf, Static},
 };
 
 use crate::{PATHS, SIZES, check::assert_content, content::content, ranks};
@@ -49,7 +49,7 @@ async fn every_owned_buffer_can_be_sent_and_comes_home(world: Comm) -> Result<()
             assert_eq!(two.0.await?, two.1.await?);
         }
         assert_eq!(world.send(1, 2, [1_i32, 2, 3]).await?, [1, 2, 3]);
-        assert_eq!(world.send(1, 2, &STATIC[..]).await?, STATIC);
+        assert_eq!(world.send(1, 2, Static(&STATIC)).await?.0, STATIC);
         assert_eq!(
             world.send(1, 2, [[1.5_f64; 4]; 100]).await?,
             [[1.5; 4]; 100]
@@ -68,6 +68,27 @@ async fn every_owned_buffer_can_be_sent_and_comes_home(world: Comm) -> Result<()
         );
     }
     Ok(())
+}
+
+/// Its type is found as for any other number.
+#[ripstop::test(ranks = 2)]
+async fn a_number_is_a_buffer_of_one_element(world: Comm) -> Result<()> {
+    let (rank, other) = (world.rank(), 1 - world.rank());
+    let inbox = world.recv_into(other, 1, 0.0);
+    assert_bits([world.send(other, 1, 2.5).await?], [2.5]);
+    let (got, status) = inbox.await?;
+    assert_bits([got], [2.5]);
+    assert_eq!(status.len, 1);
+    let half: f64 = world.all_reduce(0.5, Sum).await?;
+    let most = world.all_reduce([4.0_f64, 5.0][rank], f64::max).await?;
+    let [sum] = world.all_reduce([3.0], Sum).await?;
+    assert_bits([half, most, sum], [1.0, 5.0, 6.0]);
+    assert_eq!(world.all_reduce(rank as u64, Max).await?, 1);
+    Ok(())
+}
+
+fn assert_bits<const N: usize>(are: [f64; N], expected: [f64; N]) {
+    assert_eq!(are.map(f64::to_bits), expected.map(f64::to_bits));
 }
 
 #[ripstop::test(ranks = 2)]

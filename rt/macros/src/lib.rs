@@ -100,7 +100,10 @@ pub fn sim(options: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Wire, attributes(wire))]
 pub fn derive_wire(item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as DeriveInput);
-    finish(wire::derive(&item))
+    let derived = wire::derive(&item);
+    derived
+        .unwrap_or_else(|error| wire::refuse(&item, &error))
+        .into()
 }
 
 fn finish(expansion: syn::Result<proc_macro2::TokenStream>) -> TokenStream {

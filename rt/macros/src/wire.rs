@@ -35,6 +35,29 @@ pub(crate) fn derive(item: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
+/// The error, and an implementation all the same: without one every use of the type would be an error of its own.
+pub(crate) fn refuse(item: &DeriveInput, error: &Error) -> TokenStream {
+    let error = error.to_compile_error();
+    let Ok(options) = options::wire(&item.attrs) else {
+        return error;
+    };
+    if !item.generics.params.is_empty() {
+        return error;
+    }
+    let (private, name) = (options.private(), &item.ident);
+    quote! {
+        #error
+        // SAFETY: nothing that contains this compiles.
+        unsafe impl #private::bytemuck::Zeroable for #name {}
+        // SAFETY: nothing that contains this compiles.
+        unsafe impl #private::bytemuck::Pod for #name {}
+        // SAFETY: nothing that contains this compiles.
+        unsafe impl #private::Wire for #name {
+            const SIG: #private::TypeSig = #private::TypeSig::unsigned(1);
+        }
+    }
+}
+
 fn field_types(item: &DeriveInput) -> Result<Vec<&Type>> {
     let Data::Struct(data) = &item.data else {
         return Err(Error::new_spanned(

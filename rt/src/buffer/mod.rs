@@ -31,7 +31,7 @@ pub use wire::{TypeSig, Wire};
 #[diagnostic::on_unimplemented(
     message = "an operation cannot own `{Self}` and send from it",
     label = "not a buffer to send from",
-    note = "hand over an owned buffer (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, `[T; N]`, `Bytes`, `RegBuf<T>`) of `Wire` \
+    note = "hand over an owned buffer (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, `[T; N]`, `Bytes`, `RegBuf<T>`, a number) of `Wire` \
             elements, or copy borrowed data with `send_copy`"
 )]
 pub trait SendBuf: Send + 'static {
@@ -47,16 +47,30 @@ pub trait SendBuf: Send + 'static {
     }
 }
 
+/// Elements that live as long as the program, to send from without a copy: `Static(&TABLE)`.
+///
+/// A plain slice is no buffer: most slices are borrowed for a while only, which an operation must not rely on.
+#[derive(Debug)]
+pub struct Static<T: 'static>(pub &'static [T]);
+
+impl<T> Clone for Static<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Static<T> {}
+
 /// Something an operation may own and receive into.
 ///
-/// How much there is room for: the full length of an array, a boxed slice, a [`RegBuf`], a [`Part`] or a [`Strided`]. A
+/// How much there is room for: one for a number, the full length of an array, a boxed slice, a [`RegBuf`], a [`Part`] or a [`Strided`]. A
 /// shorter message leaves the rest as it was, and `Status::len` says how much came. For a `Vec` it is the length, or the
 /// capacity when the vector is empty, and the vector ends as long as the message. To receive into the same vector again,
 /// `clear` it first: then its room is its whole capacity, however short the last message was.
 #[diagnostic::on_unimplemented(
     message = "an operation cannot receive into `{Self}`",
     label = "not a buffer to receive into",
-    note = "receive into something owned and not shared: `Vec<T>`, `Box<[T]>`, `[T; N]` or `RegBuf<T>` of `Wire` elements"
+    note = "receive into something owned and not shared: `Vec<T>`, `Box<[T]>`, `[T; N]`, `RegBuf<T>` of `Wire` elements, or a number"
 )]
 ///
 /// # Safety
@@ -176,13 +190,37 @@ impl<T: Wire> SendBuf for Arc<[T]> {
     }
 }
 
-impl<T: Wire> SendBuf for &'static [T] {
+impl<T: Wire> SendBuf for Static<T> {
     type Elem = T;
 
     fn elems(&self) -> &[T] {
-        self
+        self.0
     }
 }
+
+macro_rules! numbers {
+    ($($T:ty)*) => {$(
+        impl SendBuf for $T {
+            type Elem = Self;
+
+            fn elems(&self) -> &[Self] {
+                slice::from_ref(self)
+            }
+        }
+
+        // SAFETY: always all of itself.
+        unsafe impl RecvBuf for $T {
+            unsafe fn spare(&mut self) -> &mut [MaybeUninit<Self>] {
+                // SAFETY: the caller leaves no element without a value.
+                unsafe { as_spare(slice::from_mut(self)) }
+            }
+
+            unsafe fn set_filled(&mut self, _: usize) {}
+        }
+    )*};
+}
+
+numbers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 
 impl SendBuf for bytes::Bytes {
     type Elem = u8;

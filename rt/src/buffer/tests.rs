@@ -65,7 +65,7 @@ fn shared_and_static_buffers_are_sent_as_they_are() {
     assert_eq!(shared.elems(), [1, 2]);
     assert_eq!(Bytes::from_static(b"ab").elems(), b"ab");
     static TABLE: [u16; 2] = [3, 4];
-    assert_eq!((&TABLE as &'static [u16]).elems(), [3, 4]);
+    assert_eq!(super::Static(&TABLE).elems(), [3, 4]);
     assert!(shared.registered().is_none());
 }
 

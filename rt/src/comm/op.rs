@@ -12,7 +12,7 @@ use std::{
 
 use super::{Comm, Status, spare};
 use crate::{
-    buffer::{RecvBuf, SendBuf},
+    buffer::RecvBuf,
     engine::{Engine, Started},
     error::{ErrorKind, OpError},
     ops::{About, Failure, Landed, Ticket},
@@ -23,7 +23,7 @@ use crate::{
 /// It completes when the buffer is free again, and gives it back. Dropping it detaches it: the message is still sent, and the
 /// buffer is dropped afterwards.
 #[must_use = "await it, or call `detach`"]
-pub struct SendOp<B: SendBuf> {
+pub struct SendOp<B> {
     state: State<B, B>,
 }
 
@@ -32,7 +32,7 @@ pub struct SendOp<B: SendBuf> {
 /// Dropping it takes it back, and a message that it had met already returns to its place in the queue: nothing is lost to a
 /// `select!` or a time limit.
 #[must_use = "await it; dropping it takes the receive back"]
-pub struct RecvOp<B: RecvBuf> {
+pub struct RecvOp<B> {
     state: State<B, Infallible>,
 }
 
@@ -53,7 +53,7 @@ struct Flight<B> {
 /// How a receive ended: the buffer, the message in it, and where it was received.
 type Landing<B> = Result<(B, Landed, Comm), OpError<B>>;
 
-impl<B: SendBuf> SendOp<B> {
+impl<B> SendOp<B> {
     pub(super) fn new(comm: &Comm, about: About, started: Started<B>) -> Self {
         let state = match started {
             Started::Sent(buf) => State::Done(buf),
@@ -95,7 +95,8 @@ impl<B: SendBuf> SendOp<B> {
     }
 }
 
-impl<B: SendBuf> Future for SendOp<B> {
+// Not bound to `SendBuf`: a wrong buffer is an error where it is handed over, and need not be one where it is awaited.
+impl<B: Send + 'static> Future for SendOp<B> {
     type Output = Result<B, OpError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -119,7 +120,7 @@ impl<B: SendBuf> Future for SendOp<B> {
     }
 }
 
-impl<B: SendBuf> Drop for SendOp<B> {
+impl<B> Drop for SendOp<B> {
     fn drop(&mut self) {
         if let State::Flying(flight) = &self.state {
             flight
@@ -127,6 +128,25 @@ impl<B: SendBuf> Drop for SendOp<B> {
                 .shared()
                 .with(|engine| engine.core.detach(flight.ticket.op));
         }
+    }
+}
+
+impl<B> RecvOp<B> {
+    /// Whether awaiting it would not wait.
+    pub fn is_done(&self) -> bool {
+        match &self.state {
+            State::Flying(flight) => flight.is_done(),
+            _ => true,
+        }
+    }
+
+    /// Gives up after `limit`: the error is `TimedOut`, and carries the buffer. A message that is already on its way into the
+    /// buffer completes instead.
+    pub fn timeout(self, limit: Duration) -> Self {
+        if let State::Flying(flight) = &self.state {
+            flight.set_timer(limit);
+        }
+        self
     }
 }
 
@@ -175,23 +195,6 @@ impl<B: RecvBuf> RecvOp<B> {
         Ok(landed)
     }
 
-    /// Whether awaiting it would not wait.
-    pub fn is_done(&self) -> bool {
-        match &self.state {
-            State::Flying(flight) => flight.is_done(),
-            _ => true,
-        }
-    }
-
-    /// Gives up after `limit`: the error is `TimedOut`, and carries the buffer. A message that is already on its way into the
-    /// buffer completes instead.
-    pub fn timeout(self, limit: Duration) -> Self {
-        if let State::Flying(flight) = &self.state {
-            flight.set_timer(limit);
-        }
-        self
-    }
-
     /// Takes the receive back.
     ///
     /// # Errors
@@ -224,7 +227,7 @@ impl<B: RecvBuf> Future for RecvOp<B> {
     }
 }
 
-impl<B: RecvBuf> Drop for RecvOp<B> {
+impl<B> Drop for RecvOp<B> {
     fn drop(&mut self) {
         if let State::Flying(flight) = &self.state {
             flight.comm.shared().with(|engine| {
@@ -236,8 +239,8 @@ impl<B: RecvBuf> Drop for RecvOp<B> {
 }
 
 // A buffer is moved, never pinned.
-impl<B: SendBuf> Unpin for SendOp<B> {}
-impl<B: RecvBuf> Unpin for RecvOp<B> {}
+impl<B> Unpin for SendOp<B> {}
+impl<B> Unpin for RecvOp<B> {}
 
 impl<B> Flight<B> {
     #[inline]
@@ -306,7 +309,7 @@ pub(super) fn error_of(
     }
 }
 
-impl<B: SendBuf> fmt::Debug for SendOp<B> {
+impl<B> fmt::Debug for SendOp<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendOp")
             .field("done", &self.is_done())
@@ -314,7 +317,7 @@ impl<B: SendBuf> fmt::Debug for SendOp<B> {
     }
 }
 
-impl<B: RecvBuf> fmt::Debug for RecvOp<B> {
+impl<B> fmt::Debug for RecvOp<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecvOp")
             .field("done", &self.is_done())

@@ -62,7 +62,7 @@ pub(crate) use self::{
     },
 };
 use crate::{
-    buffer::{RecvBuf, SendBuf},
+    buffer::RecvBuf,
     clock::Time,
     error::ErrorKind,
     evidence::KnownFailures,
@@ -439,7 +439,7 @@ impl Core {
 
     /// Takes the outcome and the buffer of a send, if it is complete.
     #[inline]
-    pub(crate) fn take_send<B: SendBuf>(
+    pub(crate) fn take_send<B: Send + 'static>(
         &mut self,
         ticket: &Ticket<B>,
     ) -> Option<(Outcome, B)> {
