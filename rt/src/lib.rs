@@ -12,6 +12,7 @@ mod evidence;
 mod executor;
 mod fabrics;
 mod group;
+mod heap;
 #[doc(hidden)]
 pub mod lock;
 #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! Messages that wait for a receive.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use ripstop_fabric::{driver::Payload, memory::RemoteRegion};
 
@@ -88,6 +88,29 @@ impl Messages {
             slots: Vec::new(),
             free: Vec::new(),
             long: None,
+        }
+    }
+
+    /// Places of messages, and how many are in use.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        (self.slots.len(), self.slots.len() - self.free.len())
+    }
+
+    /// Gives back the places behind the last message, and what was kept of long ones. O(places).
+    #[cold]
+    pub(crate) fn shrink(&mut self) {
+        let used = self.slots.iter().rposition(Option::is_some);
+        let kept = used.map_or(0, |last| last + 1);
+        if kept == self.slots.len() {
+            return;
+        }
+        self.slots.truncate(kept);
+        self.slots.shrink_to_fit();
+        self.free.retain(|&index| (index as usize) < kept);
+        self.free.sort_unstable_by_key(|&index| Reverse(index)); // the first ones are used first
+        self.free.shrink_to_fit();
+        if let Some(long) = &mut self.long {
+            long.spare = Vec::new();
         }
     }
 

@@ -29,6 +29,7 @@ mod room;
 mod seek;
 mod send;
 mod share;
+mod shrink;
 mod sleeper;
 mod sparse;
 #[cfg(test)]
@@ -121,6 +122,9 @@ pub(crate) struct Core {
     untold: BTreeSet<(u32, u32)>,
     own_wait: Option<Box<itself::OwnWait>>,
     unreceived: Option<Box<unreceived::Unreceived>>,
+    /// Since when tables are larger than they need to be.
+    bloated_since: Option<Time>,
+    shrinks_after: Time,
     programs: program::Programs,
     recovery: recovery::Recovery,
     /// Some communicator was revoked: sends have to ask which.
@@ -246,6 +250,8 @@ impl Engine {
             untold: BTreeSet::new(),
             own_wait: None,
             unreceived: None,
+            bloated_since: None,
+            shrinks_after: Time::default(),
             programs: program::Programs::new(setup.rank, program::list_max(caps) > 0),
             recovery: recovery::Recovery::default(),
             revokes: false,

@@ -19,6 +19,9 @@ use crate::{
 /// Longest header (an offer).
 const FRAME: usize = 112;
 
+/// Room that a queue keeps when others were given back.
+const QUEUE_KEPT: usize = 64;
+
 /// A message without a body that waits for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
@@ -188,6 +191,21 @@ impl Peers {
     #[inline]
     pub(super) fn grants(&mut self) -> &mut Grants {
         &mut self.grants
+    }
+
+    /// Gives back room of queues that were long. O(peers in contact).
+    #[cold]
+    pub(super) fn shrink(&mut self) {
+        let ranks: Vec<u32> = self.list.ranks().collect();
+        for rank in ranks {
+            if let Some(peer) = self.list.get_mut(rank) {
+                peer.control.shrink_to(QUEUE_KEPT);
+                peer.sends.shrink_to(QUEUE_KEPT);
+                peer.fragments.shrink_to(QUEUE_KEPT);
+            }
+        }
+        self.marked.shrink_to(QUEUE_KEPT);
+        self.stirred.shrink_to(QUEUE_KEPT);
     }
 
     /// Something waits for room at this peer.

@@ -14,7 +14,7 @@ mod loom_models;
 mod memory;
 mod slot;
 
-use std::{marker::PhantomData, task::Waker};
+use std::{cmp::Reverse, marker::PhantomData, task::Waker};
 
 pub use self::memory::Reducer;
 pub(crate) use self::{
@@ -36,6 +36,8 @@ const BLOCK: usize = 64;
 pub(crate) struct Ops {
     blocks: Vec<Box<[Slot; BLOCK]>>,
     free: Vec<u32>,
+    /// Generation of new slots: no name of a slot that was given back comes again.
+    first_generation: u32,
 }
 
 /// The claim to an operation and to the buffer of type `B` in it. There is one for each operation, held by its future.
@@ -61,7 +63,33 @@ impl Ops {
         Self {
             blocks: Vec::new(),
             free: Vec::new(),
+            first_generation: 0,
         }
+    }
+
+    /// Slots, in use or not, and how many are in use.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        let room = self.blocks.len() * BLOCK;
+        (room, room - self.free.len())
+    }
+
+    /// Gives back the blocks behind the last operation. O(slots).
+    #[cold]
+    pub(crate) fn shrink(&mut self) {
+        let is_free = |block: &[Slot; BLOCK]| block.iter().all(|slot| !slot.is_live());
+        let used = self.blocks.iter().rposition(|block| !is_free(block));
+        let kept = used.map_or(0, |last| last + 1);
+        if kept == self.blocks.len() {
+            return;
+        }
+        let gone = self.blocks[kept..].iter().flat_map(|block| block.iter());
+        let generations = gone.map(Slot::generation);
+        self.first_generation = generations.fold(self.first_generation, u32::max);
+        self.blocks.truncate(kept);
+        self.blocks.shrink_to_fit();
+        self.free.retain(|&index| (index as usize) < kept * BLOCK);
+        self.free.sort_unstable_by_key(|&index| Reverse(index)); // the first ones are used first
+        self.free.shrink_to_fit();
     }
 
     /// Bytes of the slots, in use or not.
@@ -214,8 +242,9 @@ impl Ops {
     fn make_block(&mut self) -> u32 {
         let first =
             u32::try_from(self.blocks.len() * BLOCK).expect("fewer than 2^32 operations in flight");
+        let generation = self.first_generation;
         self.blocks
-            .push(Box::new([(); BLOCK].map(|()| Slot::free())));
+            .push(Box::new([(); BLOCK].map(|()| Slot::free(generation))));
         self.free.extend((first..).take(BLOCK));
         self.free.pop().expect("just filled")
     }
@@ -262,5 +291,48 @@ impl Ops {
         let held = slot.carry_off();
         self.free.push(id.slot);
         held
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{BLOCK, Ops};
+    use crate::{ops::About, proto::wire::OpId};
+
+    fn about() -> About {
+        About {
+            ctx: 0,
+            peer: None,
+            tag: None,
+            sig: 0,
+            elem: 1,
+            synchronous: false,
+            probe: false,
+            at: std::panic::Location::caller(),
+        }
+    }
+
+    fn hold(ops: &mut Ops) -> OpId {
+        ops.hold_recv(about(), [0_u8; 1]).op
+    }
+
+    #[test]
+    fn what_named_a_slot_that_was_given_back_names_no_later_operation() {
+        let mut ops = Ops::new();
+        let first = hold(&mut ops);
+        let mut stale = Vec::new();
+        for _ in 0..3 {
+            let burst: Vec<OpId> = (0..10 * BLOCK).map(|_| hold(&mut ops)).collect();
+            for &op in &burst {
+                drop(ops.release(op));
+            }
+            stale.extend(burst);
+            ops.shrink();
+            assert_eq!(ops.room(), (BLOCK, 1), "the first one stays where it is");
+        }
+        let again: Vec<OpId> = (0..10 * BLOCK).map(|_| hold(&mut ops)).collect();
+        assert!(stale.iter().all(|&op| ops.get(op).is_none()));
+        assert!(again.iter().all(|&op| ops.get(op).is_some()));
+        assert!(ops.get(first).is_some());
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn free() -> Self {
+    pub(super) fn free(generation: u32) -> Self {
         let about = About {
             ctx: 0,
             peer: None,
@@ -47,7 +47,7 @@ impl Slot {
             at: Location::caller(),
         };
         Self {
-            generation: 0,
+            generation,
             held: Held::empty(),
             area: Area::NONE,
             life: Life::Free,

@@ -15,6 +15,7 @@ pub(super) enum Sleeper {
     /// A thread of the application, in `block_on`.
     Application,
     /// A task on tokio, which drives the runtime: the threads that await operations are others.
+    #[cfg(feature = "tokio")]
     Tokio,
     /// The agent: the application computes, or waits for something else, and may send afterwards.
     Agent,

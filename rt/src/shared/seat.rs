@@ -103,7 +103,8 @@ impl Shared {
                 return None;
             }
         };
-        let deadline = [engine.deadline(), own].into_iter().flatten().min();
+        let tidy = engine.tidy(|| self.clock.now());
+        let deadline = [engine.deadline(), own, tidy].into_iter().flatten().min();
         engine.watch.fall_asleep(deadline);
         drop(engine);
         Some(deadline.map(|deadline| deadline.since(self.clock.now())))

@@ -73,6 +73,7 @@ const ALLOWED: &[&str] = &[
     "rt/src/buffer/tests.rs",
     "rt/src/buffer/wire.rs",
     "rt/src/engine/tests/placing.rs",
+    "rt/src/heap.rs",
     "rt/src/lock.rs",
     "rt/src/ops/held.rs",
     "rt/src/ops/loom_models.rs",

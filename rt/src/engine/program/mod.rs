@@ -308,6 +308,13 @@ impl State {
             .collect()
     }
 
+    /// Gives back what names places of operations that are gone; there are `ops` of them.
+    pub(in crate::engine) fn shrink(&mut self, ops: usize) {
+        self.parts.truncate(ops);
+        self.parts.shrink_to_fit();
+        self.told.shrink_to(ops);
+    }
+
     fn part(&mut self, op: OpId, part: Part) {
         let slot = op.slot as usize;
         if self.parts.len() <= slot {

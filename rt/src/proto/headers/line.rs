@@ -81,6 +81,11 @@ impl<T: Copy + PartialEq> Line<T> {
         }
     }
 
+    /// Gives back room for more messages than these.
+    pub(crate) fn shrink_to(&mut self, messages: usize) {
+        self.places.shrink_to(messages);
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()

@@ -57,6 +57,8 @@ pub(super) struct Slab<T> {
     places: Vec<Place<T>>,
     free: u32,
     len: usize,
+    /// Generation of new places: no name of a place that was given back comes again.
+    first_generation: u32,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,34 @@ impl<T> Slab<T> {
             places: Vec::new(),
             free: NIL,
             len: 0,
+            first_generation: 0,
+        }
+    }
+
+    /// Places, and how many are in use.
+    pub(super) const fn room(&self) -> (usize, usize) {
+        (self.places.len(), self.len)
+    }
+
+    /// Gives back the places behind the last entry. O(places).
+    #[cold]
+    pub(super) fn shrink(&mut self) {
+        let used = self.places.iter().rposition(|place| place.entry.is_some());
+        let kept = used.map_or(0, |last| last + 1);
+        if kept == self.places.len() {
+            return;
+        }
+        let generations = self.places[kept..].iter().map(|place| place.generation);
+        self.first_generation = generations.fold(self.first_generation, u32::max);
+        self.places.truncate(kept);
+        self.places.shrink_to_fit();
+        self.free = NIL;
+        let len = u32::try_from(kept).expect("fewer than 2^32 - 1 entries wait");
+        // The first places are used first, so that the last ones can be given back again.
+        for (at, place) in (0..len).zip(&mut self.places).rev() {
+            if place.entry.is_none() {
+                place.next_free = std::mem::replace(&mut self.free, at);
+            }
         }
     }
 
@@ -138,7 +168,7 @@ impl<T> Slab<T> {
         let at = u32::try_from(self.places.len()).expect("fewer than 2^32 - 1 entries wait");
         assert!(at != NIL, "fewer than 2^32 - 1 entries wait");
         self.places.push(Place {
-            generation: 0,
+            generation: self.first_generation,
             next_free: NIL,
             entry: None,
         });
@@ -263,3 +293,47 @@ impl<T> IndexMut<u32> for Slab<T> {
 }
 
 const LIVE: &str = "lists name live entries only";
+
+#[cfg(test)]
+mod shrinking {
+    use super::Slab;
+
+    #[test]
+    fn what_named_a_place_that_was_given_back_names_nothing_that_comes_after() {
+        let mut slab = Slab::new();
+        let mut stale = Vec::new();
+        for round in 0..3 {
+            let entries: Vec<u32> = (0..100).map(|entry| slab.insert(entry)).collect();
+            stale.extend(entries.iter().map(|&at| slab.handle(at)));
+            for &at in entries.iter().filter(|&&at| at > 9) {
+                slab.remove(at);
+            }
+            slab.shrink();
+            assert_eq!(slab.room(), (10, 10), "round {round}");
+            for at in 0..10 {
+                assert_eq!(slab.find(slab.handle(at)), Some(at));
+                slab.remove(at);
+            }
+            slab.shrink();
+            assert_eq!(slab.room(), (0, 0), "round {round}");
+        }
+        for _ in 0..200 {
+            slab.insert(0);
+        }
+        assert!(stale.iter().all(|&handle| slab.find(handle).is_none()));
+    }
+
+    #[test]
+    fn free_places_between_entries_are_used_before_new_ones() {
+        let mut slab = Slab::new();
+        for entry in 0..10 {
+            slab.insert(entry);
+        }
+        for at in [1, 5, 9] {
+            slab.remove(at);
+        }
+        slab.shrink();
+        assert_eq!(slab.room(), (9, 7));
+        assert_eq!([(); 3].map(|()| slab.insert(0)), [1, 5, 9]);
+    }
+}

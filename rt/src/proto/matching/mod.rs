@@ -184,6 +184,24 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.posted != [0; 4]
     }
 
+    /// Places of receives and messages, and how many are in use.
+    pub(crate) const fn room(&self) -> (usize, usize) {
+        let (receives, messages) = (self.receives.room(), self.messages.room());
+        let lists = self.lists.room();
+        (
+            receives.0 + messages.0 + lists.0,
+            receives.1 + messages.1 + lists.1,
+        )
+    }
+
+    /// Gives back the places that nothing is in. O(places).
+    #[cold]
+    pub(crate) fn shrink(&mut self) {
+        self.receives.shrink();
+        self.messages.shrink();
+        self.lists.shrink();
+    }
+
     /// Receives posted and messages arrived so far.
     pub(crate) const fn counted(&self) -> (u64, u64) {
         (self.next_posting, self.next_arrival.0)

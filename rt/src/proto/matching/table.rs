@@ -136,7 +136,25 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        let mut wider = Self::with_bits(u64::BITS - self.shift + 1);
+        self.resize(u64::BITS - self.shift + 1);
+    }
+
+    /// Places, and how many are in use.
+    pub(super) const fn room(&self) -> (usize, usize) {
+        let places = self.lists.len();
+        (places, places / 2 - self.room)
+    }
+
+    /// As small as a table of the same lists can be.
+    #[cold]
+    pub(super) fn shrink(&mut self) {
+        let (_, used) = self.room();
+        let bits = (2 * used).next_power_of_two().trailing_zeros();
+        self.resize(bits.max(BITS_MIN));
+    }
+
+    fn resize(&mut self, bits: u32) {
+        let mut wider = Self::with_bits(bits);
         for list in self
             .lists
             .iter()
