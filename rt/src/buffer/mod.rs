@@ -31,8 +31,8 @@ pub use wire::{TypeSig, Wire};
 #[diagnostic::on_unimplemented(
     message = "an operation cannot own `{Self}` and send from it",
     label = "not a buffer to send from",
-    note = "hand over an owned buffer (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, `[T; N]`, `Bytes`, `RegBuf<T>`, a number) of `Wire` \
-            elements, or copy borrowed data with `send_copy`"
+    note = "hand over an owned buffer (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, `[T; N]`, `Bytes`, `RegBuf<T>`, a number) of \
+            `Wire` elements, or copy borrowed data with `send_copy`"
 )]
 pub trait SendBuf: Send + 'static {
     /// What it is a sequence of.
@@ -63,14 +63,15 @@ impl<T> Copy for Static<T> {}
 
 /// Something an operation may own and receive into.
 ///
-/// How much there is room for: one for a number, the full length of an array, a boxed slice, a [`RegBuf`], a [`Part`] or a [`Strided`]. A
-/// shorter message leaves the rest as it was, and `Status::len` says how much came. For a `Vec` it is the length, or the
-/// capacity when the vector is empty, and the vector ends as long as the message. To receive into the same vector again,
-/// `clear` it first: then its room is its whole capacity, however short the last message was.
+/// How much there is room for: one for a number, the full length of an array, a boxed slice, a [`RegBuf`], a [`Part`] or a
+/// [`Strided`]. A shorter message leaves the rest as it was, and `Status::len` says how much came. For a `Vec` it is the
+/// length, or the capacity when the vector is empty, and the vector ends as long as the message. To receive into the same
+/// vector again, `clear` it first: then its room is its whole capacity, however short the last message was.
 #[diagnostic::on_unimplemented(
     message = "an operation cannot receive into `{Self}`",
     label = "not a buffer to receive into",
-    note = "receive into something owned and not shared: `Vec<T>`, `Box<[T]>`, `[T; N]`, `RegBuf<T>` of `Wire` elements, or a number"
+    note = "receive into something owned and not shared: `Vec<T>`, `Box<[T]>`, `[T; N]`, `RegBuf<T>` of `Wire` \
+            elements, or a number"
 )]
 ///
 /// # Safety
