@@ -117,17 +117,17 @@ pub struct Error {
     pub tag: Option<u32>,
     /// The line of the program that made the operation. Where a runtime could not start there is none.
     pub at: Option<&'static Location<'static>>,
-    /// What else helps to find the reason, as the end of the sentence.
-    pub(crate) note: Option<Box<str>>,
 }
 
-/// A communicator, as a program knows it.
-#[derive(Debug)]
+/// What else there is to say: a communicator as the program knows it, and the end of the sentence.
+#[derive(Debug, Default)]
 pub(crate) struct Known {
     /// Where it was named.
     pub(crate) name: Option<Arc<str>>,
     /// The line that made it.
     pub(crate) made: Option<&'static Location<'static>>,
+    /// What helps to find the reason.
+    pub(crate) note: Option<String>,
 }
 
 /// What the work of this crate's functions ends in, with the line of the program that called them.
@@ -157,7 +157,6 @@ impl Error {
             peer: None,
             tag: None,
             at: None,
-            note: None,
         }
     }
 
@@ -212,7 +211,7 @@ impl fmt::Display for Error {
             write!(f, ", at {at}")?;
         }
         write!(f, ": {}", self.kind)?;
-        match &self.note {
+        match self.known.as_ref().and_then(|known| known.note.as_ref()) {
             Some(note) => write!(f, "; {note}"),
             None => Ok(()),
         }

@@ -315,7 +315,13 @@ impl Comm {
         let (name, made) = (self.name(), self.inner.made);
         Error {
             comm: Some(self.id()),
-            known: (name.is_some() || made.is_some()).then(|| Box::new(Known { name, made })),
+            known: (name.is_some() || made.is_some()).then(|| {
+                Box::new(Known {
+                    name,
+                    made,
+                    note: None,
+                })
+            }),
             ..Error::new(op, kind)
         }
     }

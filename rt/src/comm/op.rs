@@ -294,19 +294,15 @@ pub(super) fn error_of(
 ) -> crate::Error {
     let peer = about.peer.and_then(|world| comm.group().local_of(world));
     let finished = matches!(kind, ErrorKind::PeerFinished { .. });
-    let receives = op != "send";
-    let unreceived = about
-        .peer
-        .filter(|_| finished && receives)
-        .and_then(|world| {
-            let rank = peer.unwrap_or_default();
-            let waiting = |engine: &mut Engine| engine.core.waiting_from(world, about.ctx, rank);
-            comm.shared().with(waiting)
-        });
-    crate::Error {
-        note: unreceived.map(String::into_boxed_str),
-        ..comm.error(op, kind, peer, about.tag).called_at(about.at)
+    let mut error = comm.error(op, kind, peer, about.tag).called_at(about.at);
+    if let Some(world) = about.peer.filter(|_| finished && op != "send") {
+        let rank = peer.unwrap_or_default();
+        let waiting = |engine: &mut Engine| engine.core.waiting_from(world, about.ctx, rank);
+        if let Some(sentence) = comm.shared().with(waiting) {
+            error.known.get_or_insert_default().note = Some(sentence);
+        }
     }
+    error
 }
 
 impl<B> fmt::Debug for SendOp<B> {
