@@ -197,8 +197,8 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// Tells that an entry is off its list, behind the events of all messages that it took: whoever hears it may append the memory
-    /// again.
+    /// Tells that an entry is off its list, behind the events of all messages that it took: its owner may append the memory again
+    /// when it hears that.
     pub(super) fn tell_unlinked(&mut self, id: EntryId) {
         let Some(linked) = self.entries.get_mut(id.0) else {
             return;

@@ -141,7 +141,7 @@ impl Alive {
         for &rank in waited {
             let answers = answers(rank);
             // At the last look nothing was waited for from a peer that is new here.
-            let peer = watched.entry(rank).or_insert(Watched {
+            let peer = watched.entry(rank).or_insert_with(|| Watched {
                 heard: one_interval_ago.max(looked),
                 quiet_until: 0,
                 answers,
