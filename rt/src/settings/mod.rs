@@ -1,6 +1,7 @@
 //! Every setting: one typed table, read from the environment, overridden by the builder, printed by `ripstop info`.
 
 mod choices;
+mod nearest;
 mod table;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -8,7 +9,10 @@ use std::{collections::BTreeMap, time::Duration};
 use ripstop_fabric::{connect::Pattern, portals::Interface};
 
 pub use self::choices::{Executor, FabricChoice, ProgressMode, ReactorChoice, Rendezvous};
-use self::table::{OTHERS, Spec, TABLE};
+use self::{
+    nearest::nearest,
+    table::{OTHERS, Spec, TABLE},
+};
 use crate::{
     engine::Store,
     error::{Error, ErrorKind, Result},
@@ -183,11 +187,7 @@ impl Settings {
     fn put(&mut self, name: &str, value: &str, source: Source) -> Result<()> {
         let error = |sentence| Error::new("settings", ErrorKind::Setup(sentence));
         let Some(spec) = TABLE.iter().find(|spec| spec.name == name) else {
-            let names: Vec<_> = TABLE.iter().map(|spec| spec.name).collect();
-            return Err(error(format!(
-                "{name} is not a setting of Ripstop; there are {}. Unset it, or correct its name",
-                names.join(", ")
-            )));
+            return Err(error(unknown(name)));
         };
         (spec.set)(self, value).ok_or_else(|| {
             error(format!(
@@ -258,6 +258,21 @@ impl Settings {
             meaning: spec.meaning,
         };
         TABLE.iter().map(row).collect()
+    }
+}
+
+/// No setting has this name.
+fn unknown(name: &str) -> String {
+    let names = || TABLE.iter().map(|spec| spec.name);
+    match nearest(name, names().chain(OTHERS.iter().copied())) {
+        Some(meant) => format!(
+            "{name} is not a setting of Ripstop: did you mean {meant}? `ripstop info --settings` lists all; correct its name, or \
+             unset it"
+        ),
+        None => format!(
+            "{name} is not a setting of Ripstop; there are {}. Unset it, or correct its name",
+            names().collect::<Vec<_>>().join(", ")
+        ),
     }
 }
 
@@ -391,6 +406,23 @@ mod tests {
     fn an_unknown_variable_is_an_error_that_names_it() {
         let error = one("RIPSTOP_REAKTOR", "epoll").unwrap_err().to_string();
         assert!(error.contains("RIPSTOP_REAKTOR"), "{error}");
+        let error = one("RIPSTOP_FOO", "1").unwrap_err().to_string();
+        assert!(error.contains("there are RIPSTOP_FABRIC, "), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_one_is_answered_with_that_one() {
+        for (typed, meant) in [
+            ("RIPSTOP_PROGRES", "RIPSTOP_PROGRESS"),
+            ("RIPSTOP_REAKTOR", "RIPSTOP_REACTOR"),
+            ("RIPSTOP_ALL_REDUCE", "RIPSTOP_ALLREDUCE"),
+            ("RIPSTOP_FARBIC", "RIPSTOP_FABRIC"),
+            ("RIPSTOP_DETECT", "RIPSTOP_DETECT_MS"),
+        ] {
+            let error = one(typed, "1").unwrap_err().to_string();
+            let question = format!("did you mean {meant}?");
+            assert!(error.contains(&question), "{error}");
+        }
     }
 
     #[test]

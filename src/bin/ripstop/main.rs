@@ -30,8 +30,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    match Cli::try_parse_from(&words) {
+    let (words, parsed) = parse(std::env::args_os().collect());
+    match parsed {
         Ok(Cli { command }) => match command {
             Command::Run(args) => run::run(args, &words),
             Command::Perf(args) => perf::run(&args),
@@ -40,6 +40,24 @@ fn main() -> ExitCode {
         },
         Err(why) => answer(&why),
     }
+}
+
+/// Reads the command line, in which `-np` may stand for `-n`, as with most launchers. Where it is an argument of the program,
+/// this changes nothing: then what is wrong, if anything is, is wrong with both.
+fn parse(words: Vec<OsString>) -> (Vec<OsString>, Result<Cli, clap::Error>) {
+    let why = match Cli::try_parse_from(&words) {
+        Ok(cli) => return (words, Ok(cli)),
+        Err(why) => why,
+    };
+    let mut corrected = words.clone();
+    let habit = corrected.iter_mut().find(|word| *word == "-np");
+    if let Some(word) = habit {
+        *word = "-n".into();
+        if let Ok(cli) = Cli::try_parse_from(&corrected) {
+            return (corrected, Ok(cli));
+        }
+    }
+    (words, Err(why))
 }
 
 /// Prints the help that was asked for, or what is wrong with the arguments.
@@ -64,7 +82,37 @@ Examples:
 mod tests {
     use clap::{Command, CommandFactory};
 
-    use super::Cli;
+    use super::{Cli, parse};
+
+    #[test]
+    fn np_is_n_where_it_is_an_option_of_the_launcher() {
+        let words = |line: &str| line.split(' ').map(Into::into).collect::<Vec<_>>();
+        let read = |line: &str| {
+            let (words, parsed) = parse(words(line));
+            parsed.is_ok().then_some(words)
+        };
+        for (typed, read_as) in [
+            ("ripstop run -np 2 prog", "ripstop run -n 2 prog"),
+            (
+                "ripstop run --label -np 2 prog -np 3",
+                "ripstop run --label -n 2 prog -np 3",
+            ),
+            ("ripstop run -n 2 prog -np 3", "ripstop run -n 2 prog -np 3"),
+            (
+                "ripstop run -n 2 -- prog -np 3",
+                "ripstop run -n 2 -- prog -np 3",
+            ),
+        ] {
+            assert_eq!(read(typed), Some(words(read_as)), "{typed}");
+        }
+        for wrong in [
+            "ripstop run prog -np 2",
+            "ripstop run -np x prog",
+            "ripstop run -np",
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
 
     /// The command as it is called, and what its help ends with.
     fn endings(command: &Command, above: &str, all: &mut Vec<(String, String)>) {
