@@ -30,11 +30,11 @@ pub use ripstop_rma::{
 /// The trait of what may travel, and the macro that derives it.
 pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{
-    BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, Error, ErrorKind,
-    FailureEvidence, Failures, Footprint, JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor,
-    Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError, Pending, Pool, Product, ProgressMode,
-    ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row, Runtime, Scope, SendOp,
-    SettingSource, Settings, Source, Status, Sum, Tag, boot, buffer, sim,
+    BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, ENDED_BY_PEER,
+    Error, ErrorKind, FailureEvidence, Failures, Footprint, JoinHandle, Located, LogicalAnd,
+    LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError, Pending, Pool,
+    Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row, Runtime,
+    Scope, SendOp, SettingSource, Settings, Source, Status, Sum, Tag, boot, buffer, sim,
 };
 pub use ripstop_rt_macros::{Wire, main, sim, test};
 

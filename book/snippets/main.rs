@@ -6,6 +6,7 @@
 )]
 
 mod collectives;
+mod entry;
 mod failures;
 mod messages;
 mod one_sided;

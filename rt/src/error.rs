@@ -353,4 +353,8 @@ impl<B> fmt::Display for OpError<B> {
     }
 }
 
-impl<B> std::error::Error for OpError<B> {}
+impl<B> std::error::Error for OpError<B> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}

@@ -49,13 +49,17 @@ pub mod __private {
     pub use crate::{
         buffer::{TypeSig, Wire},
         comm::Comm,
-        entry::{Outcome, SimTest, TestConfig, run_main, run_ranks, run_sim, run_test},
+        entry::{
+            Failure, Outcome, Plain, SimTest, TestConfig, Told, run_main, run_ranks, run_sim,
+            run_test,
+        },
     };
 }
 
 #[doc(hidden)]
 pub use self::error::called_at;
 pub use self::{
+    boot::inquest::ENDED_BY_PEER,
     comm::{
         BitAnd, BitOr, BitXor, Cart, Channel, Comm, Commutative, Failures, Located, LogicalAnd,
         LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, Product, RecvOp,

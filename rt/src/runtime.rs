@@ -16,7 +16,10 @@ use ripstop_fabric::{
 };
 
 use crate::{
-    boot::{self, Arrival, Boot, BootError, Environment, Exchange},
+    boot::{
+        self, Arrival, Boot, BootError, Environment, Exchange,
+        report::{Leaving, Report, Reporter},
+    },
     buffer::{RegBuf, Wire},
     clock::Clock,
     comm::Comm,
@@ -53,6 +56,7 @@ pub struct Builder {
     boot: Option<Boot>,
     board: Option<Board>,
     plan: Option<Plan>,
+    reporter: Option<Reporter>,
 }
 
 impl Runtime {
@@ -75,6 +79,7 @@ impl Runtime {
             boot: None,
             board: None,
             plan: None,
+            reporter: None,
         }
     }
 
@@ -167,6 +172,18 @@ impl Runtime {
         Choices::clone(&self.shared.choices)
     }
 
+    /// What started this rank, if it listens.
+    pub(crate) fn reporter(&self) -> Option<Reporter> {
+        self.shared.reporter.clone()
+    }
+
+    /// Before the peers can notice: they may end sooner than this process does.
+    fn say_panic(&self) {
+        if let Some(reporter) = &self.shared.reporter {
+            reporter.say(Report::Panicked { at: String::new() });
+        }
+    }
+
     fn end(&self, say: &dyn Fn(&str)) -> Result<()> {
         match lock(&self.end).take() {
             Some(end) if end.is_on_agent() => {
@@ -192,6 +209,7 @@ impl Drop for Runtime {
         if !thread::panicking() {
             warn_of(&self.end(&warn));
         } else if let Some(mut end) = lock(&self.end).take() {
+            self.say_panic();
             end.shut(); // without completing anything: the driver sees the panic, and peers get `PeerFailed`
         }
     }
@@ -269,6 +287,11 @@ impl Builder {
         self
     }
 
+    /// Says there, instead of to the launcher, which peers failed.
+    pub(crate) fn reporter(self, reporter: Option<Reporter>) -> Self {
+        Self { reporter, ..self }
+    }
+
     /// Joins.
     ///
     /// # Errors
@@ -279,11 +302,13 @@ impl Builder {
             Some(boot) => boot,
             None => boot::discover(&environment(&settings)).map_err(boot_error)?,
         };
+        let reporter = self.reporter.or_else(|| boot.exchange.reporter());
         let place = boot.on_node();
         let (board, arrival) = match self.board {
             Some(board) => (board.clone(), Arrival::new(&board, place)),
             None => {
-                let met = boot::meet(&mut boot, settings.boot_timeout).map_err(boot_error)?;
+                let met = boot::meet(&mut boot, settings.boot_timeout);
+                let met = met.map_err(|error| lost(error, reporter.as_ref()))?;
                 let arrival = Arrival::known(&met, place, true);
                 (met, arrival)
             }
@@ -310,10 +335,12 @@ impl Builder {
             Some(plan) => Box::new(Hook::new(driver, plan)),
             None => driver,
         };
-        let parts = Parts {
+        let mut parts = Parts {
             unmet: Some(unmet),
+            reporter,
             ..assemble(&boot, board, settings, counters, backend, why, driver)
         };
+        parts.report_failures();
         let (shared, arrival) = (Arc::new(Shared::new(parts)), arrival);
         let agent = match shared.settings.progress {
             ProgressMode::Thread => Some(Agent::start(&shared).map_err(transport)?),
@@ -421,6 +448,7 @@ fn assemble(
         counters,
         choices: Arc::new(choices),
         unmet: None,
+        reporter: None,
     }
 }
 
@@ -468,6 +496,20 @@ fn choice(reactor: ReactorChoice) -> reactor::Choice {
         ReactorChoice::Uring => reactor::Choice::Uring,
         ReactorChoice::Epoll => reactor::Choice::Epoll,
     }
+}
+
+/// A rank that this one waited for at the start is gone.
+fn lost(error: BootError, reporter: Option<&Reporter>) -> Error {
+    let (BootError::RankGone { rank }
+    | BootError::Failed { rank }
+    | BootError::Aborted { rank, .. }) = error
+    else {
+        return boot_error(error);
+    };
+    if let Some(reporter) = reporter {
+        reporter.blame(rank, Leaving::Failed);
+    }
+    boot_error(error)
 }
 
 fn boot_error(error: BootError) -> Error {

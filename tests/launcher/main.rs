@@ -7,9 +7,12 @@
     reason = "the helpers are part of the tests: what fails in them fails the test"
 )]
 
+mod culprits;
 mod ends;
+mod fates;
 mod meeting;
 mod output;
+mod reports;
 mod roles;
 mod signals;
 

@@ -6,6 +6,8 @@ use ripstop::{ErrorKind, Runtime};
 use ripstop_rt::boot::{Boot, Environment, discover};
 use rustix::process::{Signal, kill_process};
 
+use crate::fates;
+
 pub(crate) const ROLE: &str = "LAUNCHER_TEST_ROLE";
 pub(crate) const AS_RANK: [&str; 4] = [
     "--exact",
@@ -20,6 +22,9 @@ fn a_rank_of_a_job() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
+    if role == "fate" {
+        fates::live();
+    }
     let mut boot = discover(&Environment::of_process()).unwrap_or_else(|error| {
         say(
             &mut File::create("/proc/self/fd/2").unwrap(),

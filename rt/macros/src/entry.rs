@@ -107,14 +107,22 @@ fn inner(function: &ItemFn) -> TokenStream {
     quote!(#signature #body)
 }
 
-/// What is called on every rank, with the world.
+/// What is called on every rank, with the world. Here the type of its error is known, and so whether it has sources.
 fn rank_function(function: &ItemFn, private: &Path) -> TokenStream {
     let name = &function.sig.ident;
-    if function.sig.inputs.is_empty() {
-        quote!(|_: #private::Comm| #name())
+    let called = if function.sig.inputs.is_empty() {
+        quote! {
+            ::core::mem::drop(world);
+            let outcome = #name();
+        }
     } else {
-        name.to_token_stream()
-    }
+        quote!(let outcome = #name(world);)
+    };
+    quote!(|world: #private::Comm| async move {
+        use #private::Plain as _;
+        #called
+        #private::Told(outcome.await).failure()
+    })
 }
 
 fn check(function: &ItemFn, example: &str) -> Result<()> {

@@ -15,6 +15,16 @@ pub enum BootError {
         /// What it may be.
         expected: String,
     },
+    /// The program: this process has joined its job before.
+    JoinedBefore {
+        /// The number of its connection to the launcher.
+        fd: u32,
+    },
+    /// The user: a rank has started this program, which is no rank itself.
+    NotARank {
+        /// The number that the rank's connection to the launcher had.
+        fd: u32,
+    },
     /// The user: the job was started by something that this process cannot talk to, so it would run as many jobs of one rank.
     WrongLauncher {
         /// The variable and value that show it.
@@ -150,6 +160,7 @@ impl fmt::Display for BootError {
                 value,
                 expected,
             } => write!(f, "{name}={value}: expected {expected}"),
+            Self::JoinedBefore { .. } | Self::NotARank { .. } => self.fmt_unjoined(f),
             Self::WrongLauncher { evidence, advice } => {
                 write!(
                     f,
@@ -215,6 +226,24 @@ impl fmt::Display for BootError {
 }
 
 impl BootError {
+    /// Of a process that cannot join.
+    fn fmt_unjoined(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::JoinedBefore { fd } => write!(
+                f,
+                "this process has joined its job already, which a process does once: share the first runtime \
+                 (PMI_FD={fd} is in use)"
+            ),
+            Self::NotARank { fd } => write!(
+                f,
+                "this program is not a rank: its connection to the launcher, PMI_FD={fd}, is not open here. If a rank \
+                 started it, set RIPSTOP_BOOT=singleton for it, or start it with `ripstop run`; if a script did, it \
+                 must leave descriptor {fd} open"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Of ranks of this node.
     fn fmt_late(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = match self {

@@ -9,9 +9,13 @@ mod addresses;
 mod arrival;
 mod environment;
 mod error;
+#[doc(hidden)]
+pub mod inquest;
 mod mapping;
 mod pmi1;
 mod pmix;
+#[doc(hidden)]
+pub mod report;
 mod singleton;
 mod threads;
 mod turns;
@@ -27,6 +31,8 @@ pub use addresses::{exchange, meet};
 pub(crate) use arrival::Arrival;
 pub use environment::Environment;
 pub use error::BootError;
+pub(crate) use pmi1::own_stream;
+use report::Reporter;
 pub use threads::threads;
 use turns::Turns;
 
@@ -133,6 +139,12 @@ pub trait Exchange: Send + Debug {
     /// The launcher has ended.
     fn settle(&mut self) -> Result<(), BootError> {
         Ok(())
+    }
+
+    /// Where this rank says which peers it lost, and that it panicked: nothing where the launcher does not listen.
+    #[doc(hidden)]
+    fn reporter(&self) -> Option<Reporter> {
+        None
     }
 
     /// Asks the launcher to end the whole job with exit code `code`. Returns; the caller should then end its process.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{BootError, Exchange};
+use super::{BootError, Exchange, Reporter};
 
 #[derive(Clone, Debug)]
 pub(super) struct Turns(pub(super) Arc<Mutex<Box<dyn Exchange>>>);
@@ -29,6 +29,10 @@ impl Exchange for Turns {
 
     fn settle(&mut self) -> Result<(), BootError> {
         self.turn().settle()
+    }
+
+    fn reporter(&self) -> Option<Reporter> {
+        self.turn().reporter()
     }
 
     fn abort(&mut self, code: i32, why: &str) {

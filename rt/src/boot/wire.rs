@@ -13,6 +13,9 @@ pub const REQUEST_MAX: usize = 1024;
 /// The longest reply line that is read, with its newline.
 pub const REPLY_MAX: usize = 4096;
 
+/// The attribute by which our launcher says, in its answer to `init`, that it reads [reports](super::report::Report).
+pub const HEARS: &str = "reports";
+
 /// What our launcher says in `RIPSTOP_LAUNCHER`: the number that a rank inherits its end of the connection as, and the socket's
 /// inode. A launcher below ours hands the variable on to ranks of its own, whose connections are others.
 ///
@@ -107,6 +110,25 @@ pub fn line(command: &str, attributes: &[(&str, &str)]) -> String {
     line.push('\n');
     line
 }
+
+/// Hexadecimal digits of the first bytes of `text`: free of spaces, and short enough for a request beside others.
+#[must_use]
+pub fn hex(text: &str) -> String {
+    let bytes = text.bytes().take(HEX_MAX);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes behind hexadecimal digits.
+#[must_use]
+pub fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
+}
+
+/// Two digits each, and room for a command and a number beside them.
+const HEX_MAX: usize = 400;
 
 #[cfg(test)]
 mod tests {

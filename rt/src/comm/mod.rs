@@ -340,6 +340,9 @@ impl Comm {
                 .and_then(|rank| self.group().local_of(rank))
                 .unwrap_or(rank)
         };
+        if let ErrorKind::PeerFinished { rank } | ErrorKind::Aborted { rank } = kind {
+            self.shared().blame(rank);
+        }
         let kind = match kind {
             ErrorKind::PeerFailed { rank, .. } => match self.shared().unmet() {
                 Some(why) => ErrorKind::Setup(why.to_owned()),

@@ -23,6 +23,9 @@ impl Core {
         if !self.peers.fall(rank, why) {
             return;
         }
+        if let Some(tell) = self.on_failure.as_ref().filter(|_| why == Down::Failed) {
+            tell(rank);
+        }
         self.post_all_waits();
         self.forget_sought(rank);
         self.lose_sends(rank, why);

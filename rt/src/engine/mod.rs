@@ -147,7 +147,12 @@ pub(crate) struct Core {
     now: Time,
     /// One-sided commands at the driver.
     moving: usize,
+    /// Who is to hear of peers that failed.
+    pub(crate) on_failure: Option<OnFailure>,
 }
+
+/// Hears the rank of each peer that failed, before the application can.
+pub(crate) type OnFailure = Box<dyn Fn(u32) + Send>;
 
 /// A one-sided command for the operation that owns the local memory.
 #[derive(Clone, Copy, Debug)]
@@ -266,6 +271,7 @@ impl Engine {
             jobs: Vec::new(),
             now: Time::default(),
             moving: 0,
+            on_failure: None,
         };
         Self {
             driver,

@@ -1,39 +1,31 @@
 //! What `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]` expand to, and where ranks of tests run.
 
+mod failure;
+mod hook;
 mod process;
 mod ranks;
 mod sim;
 mod test;
 
-use std::{fmt::Display, future::Future, io::Write, process::ExitCode};
+use std::{future::Future, io::Write, process::ExitCode};
 
 pub use self::{
+    failure::{Failure, Outcome, Plain, Told},
     ranks::run_ranks,
     sim::{SimTest, run_sim},
     test::{TestConfig, run_test},
 };
-use crate::{comm::Comm, runtime::Runtime};
-
-/// What a rank's function may return: nothing, or a result whose error can be printed.
-pub trait Outcome {
-    /// The error, as a sentence.
-    fn failure(self) -> Option<String>;
-}
-
-impl Outcome for () {
-    fn failure(self) -> Option<String> {
-        None
-    }
-}
-
-impl<E: Display> Outcome for Result<(), E> {
-    fn failure(self) -> Option<String> {
-        self.err().map(|error| error.to_string())
-    }
-}
+use crate::{
+    boot::{
+        inquest::ENDED_BY_PEER,
+        report::{Report, Reporter},
+    },
+    comm::Comm,
+    runtime::Runtime,
+};
 
 /// Joins the job, runs the rank's function, and leaves. An error is printed with the rank it happened on, and ends the
-/// process with code 1.
+/// process with code 1; an error that a peer caused, with code 75.
 pub fn run_main<F, Fut>(rank: F) -> ExitCode
 where
     F: FnOnce(Comm) -> Fut,
@@ -43,29 +35,50 @@ where
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("ripstop: {error}")),
     };
-    let world = runtime.world();
-    let number = world.rank();
-    let failure = runtime.block_on(rank(world)).failure();
-    match failure {
-        Some(sentence) => {
-            // Not closed: the peers see the process end, and what waits for this rank ends in `PeerFailed`.
-            std::mem::forget(runtime);
-            complain(&format!("ripstop: rank {number}: {sentence}"))
-        }
-        None => match runtime.close_saying(|sentence| {
-            complain(&format!("ripstop: rank {number}: warning: {sentence}"));
-        }) {
+    hook::name_panics(runtime.world().rank(), runtime.reporter());
+    let failure = runtime.block_on(rank(runtime.world())).failure();
+    leave(runtime, failure)
+}
+
+/// Leaves the job: in good order, unless the rank has failed.
+fn leave(runtime: Runtime, failure: Option<Failure>) -> ExitCode {
+    let rank = runtime.world().rank();
+    let Some(failure) = failure else {
+        let warn = |sentence: &str| say(&format!("ripstop: rank {rank}: warning: {sentence}"));
+        return match runtime.close_saying(warn) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => complain(&format!("ripstop: rank {number}: {error}")),
-        },
+            Err(error) => complain(&format!("ripstop: rank {rank}: {error}")),
+        };
+    };
+    let reporter = runtime.reporter();
+    // Not closed: the peers see the process end, and what waits for this rank ends in `PeerFailed`.
+    std::mem::forget(runtime);
+    give_up(rank, failure, reporter.as_ref())
+}
+
+/// The launcher says what followed from what, if it listens: then only causes are printed here.
+fn give_up(rank: usize, failure: Failure, reporter: Option<&Reporter>) -> ExitCode {
+    let line = format!("ripstop: rank {rank}: {}", failure.sentence);
+    if !failure.by_peer {
+        return complain(&line);
     }
+    let why = failure.sentence;
+    let is_told = reporter.is_some_and(|reporter| reporter.say(Report::GivesUp { why }));
+    if !is_told {
+        say(&line);
+    }
+    ExitCode::from(ENDED_BY_PEER)
+}
+
+fn complain(sentence: &str) -> ExitCode {
+    say(sentence);
+    ExitCode::FAILURE
 }
 
 /// Says it in one piece: lines of ranks that end at the same time do not mix.
-fn complain(sentence: &str) -> ExitCode {
+fn say(sentence: &str) {
     // That nobody reads it changes nothing.
     let _ = std::io::stderr()
         .lock()
         .write_all(format!("{sentence}\n").as_bytes());
-    ExitCode::FAILURE
 }

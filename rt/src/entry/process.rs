@@ -3,12 +3,14 @@
 use std::{
     env,
     fs::File,
-    io,
-    os::{fd::OwnedFd, unix::fs::FileExt},
-    process::{Command, ExitStatus},
+    io::{self, Read},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::FileExt, net::UnixStream, process::ExitStatusExt},
+    },
+    process::{Command, ExitStatus, Stdio},
     sync::mpsc::{self, Receiver, Sender},
     thread,
-    time::Duration,
 };
 
 use ripstop_fabric::shm::Board;
@@ -19,18 +21,20 @@ use rustix::{
     },
 };
 
-use super::ranks::Ranks;
+use super::ranks::{PATIENCE, Ranks};
 use crate::{
-    boot::one_of,
+    boot::{
+        inquest::{End, Finding, Inquest},
+        one_of, own_stream,
+        report::{Report, Reporter},
+        wire::Line,
+    },
     error::remedy,
     runtime::{Builder, Runtime},
 };
 
 /// `test call rank size board`, for a process that is one rank of a test.
 const VARIABLE: &str = "RIPSTOP_TEST_RANK";
-
-/// How long the others may take to notice that a rank has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One of the calls of a test that run ranks.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +84,16 @@ impl Place {
         let board = Board::attach(&self.board)
             .unwrap_or_else(|error| panic!("the board of {}: {error}", self.test));
         let boot = one_of(self.rank, self.size);
-        Runtime::builder().boot(boot).board(board)
+        Runtime::builder()
+            .boot(boot)
+            .board(board)
+            .reporter(reporter())
     }
+}
+
+/// The test listens at the other end of the standard input.
+pub(super) fn reporter() -> Option<Reporter> {
+    own_stream(io::stdin()).map(Reporter::socket)
 }
 
 /// Ends a rank that has done its part: what is left of the test is for the test's own process.
@@ -89,7 +101,8 @@ pub(super) fn leave() -> ! {
     std::process::exit(0)
 }
 
-/// Runs all ranks, and panics with what the first that failed said. With `RUST_TEST_NOCAPTURE` all are heard at once.
+/// Runs all ranks, and panics with what the one that failed first said. With `RUST_TEST_NOCAPTURE` all are heard at once.
+#[track_caller]
 pub(super) fn run(ranks: Ranks<'_>) {
     let board =
         Board::create(ranks.size).unwrap_or_else(|error| panic!("no board for the ranks: {error}"));
@@ -103,16 +116,18 @@ pub(super) fn run(ranks: Ranks<'_>) {
             )
         })
     };
-    let mut job = Job { running: vec![] };
-    (0..ranks.size).for_each(|rank| job.running.push(start(rank)));
-    job.wait(ranks, &ends);
+    let mut job = Job { ranks: vec![] };
+    (0..ranks.size).for_each(|rank| job.ranks.push(start(rank)));
+    if let Err(sentence) = job.wait(ranks, &ends) {
+        panic!("{sentence}");
+    }
 }
 
-type End = (u32, io::Result<ExitStatus>);
+type Ended = (u32, io::Result<ExitStatus>);
 
 /// Processes that do not outlive the test.
 struct Job {
-    running: Vec<Rank>,
+    ranks: Vec<Rank>,
 }
 
 struct Rank {
@@ -121,39 +136,87 @@ struct Rank {
     /// process.
     process: Option<OwnedFd>,
     output: Option<File>,
+    /// What the rank reports, and what is not a line yet.
+    reports: UnixStream,
+    partial: Vec<u8>,
+    /// How it ended, in words.
+    end: Option<String>,
 }
 
 impl Job {
-    fn wait(mut self, ranks: Ranks<'_>, ends: &Receiver<End>) {
-        let mut failed = None;
-        while !self.running.is_empty() {
-            let limit = failed.as_ref().map_or(ranks.limit, |_| PATIENCE);
+    fn wait(mut self, ranks: Ranks<'_>, ends: &Receiver<Ended>) -> Result<(), String> {
+        let mut inquest = Inquest::new(ranks.size);
+        while self.running().next().is_some() {
+            let limit = match inquest.finding() {
+                Finding::Nothing => ranks.limit,
+                Finding::Cause(_) => break,
+                _ => PATIENCE,
+            };
             let Ok((number, end)) = ends.recv_timeout(limit) else {
                 break;
             };
-            let ended = self.running.extract_if(.., |rank| rank.number == number);
-            let said = ended.map(|rank| rank.said()).collect::<String>();
-            let how = match end {
-                Ok(status) if status.success() => continue,
-                Ok(status) => status.to_string(),
-                Err(error) => error.to_string(),
+            // What a rank reported before another one ended is read before that end is judged.
+            for rank in &mut self.ranks {
+                rank.hear(&mut inquest);
+            }
+            let (words, end) = match end {
+                Ok(status) => (status.to_string(), end_of(status)),
+                Err(error) => (error.to_string(), End::Killed),
             };
-            failed = failed.or(Some((number, how, said)));
+            self.ranks[number as usize].end = Some(words);
+            inquest.end(number, end);
         }
-        if let Some((number, end, said)) = failed {
-            panic!("rank {number} of {}: {end}\n{said}", ranks.call.test);
+        if inquest.finding() != Finding::Nothing {
+            return Err(self.verdict(ranks, &mut inquest));
         }
-        if !self.running.is_empty() {
-            let running: Vec<u32> = self.running.iter().map(|rank| rank.number).collect();
-            let said: String = self.running.iter().map(Rank::said).collect();
-            panic!("{}\n{said}", ranks.hang(&running));
+        let running: Vec<u32> = self.running().map(|rank| rank.number).collect();
+        if running.is_empty() {
+            return Ok(());
         }
+        let said: String = self.running().map(Rank::said).collect();
+        Err(format!("{}\n{said}", ranks.hang(&running)))
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.iter().filter(|rank| rank.end.is_none())
+    }
+
+    /// The rank that failed first, how, and what it said.
+    fn verdict(&self, ranks: Ranks<'_>, inquest: &mut Inquest) -> String {
+        let cause = inquest.likeliest();
+        let followers = inquest.tell(cause);
+        let rank = &self.ranks[cause as usize];
+        let end = rank
+            .end
+            .as_deref()
+            .unwrap_or("it still runs, and others lost it");
+        let at = inquest.panicked_at(cause);
+        let at = at.map_or_else(String::new, |at| format!(", panicked at {at}"));
+        let also = match followers.as_slice() {
+            [] => String::new(),
+            [one] => format!("; rank {one} ended because of it"),
+            many => format!("; ranks {many:?} ended because of it"),
+        };
+        let said = rank.said();
+        format!(
+            "rank {cause} of {}: {end}{at}{also}\n{said}",
+            ranks.call.test
+        )
+    }
+}
+
+fn end_of(status: ExitStatus) -> End {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => End::Well,
+        (Some(code), _) => End::Code(u8::try_from(code).unwrap_or(1)),
+        (None, Some(libc::SIGABRT)) => End::Aborted,
+        (None, _) => End::Killed,
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        for process in self.running.iter().filter_map(|rank| rank.process.as_ref()) {
+        for process in self.running().filter_map(|rank| rank.process.as_ref()) {
             // It may have ended by itself.
             let _ = pidfd_send_signal(process, Signal::KILL);
         }
@@ -161,6 +224,21 @@ impl Drop for Job {
 }
 
 impl Rank {
+    /// Reads what it has reported. Lines that are none are of whatever else writes to the standard input.
+    fn hear(&mut self, inquest: &mut Inquest) {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = self.reports.read(&mut bytes) {
+            self.partial.extend_from_slice(&bytes[..count]);
+        }
+        while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.partial.drain(..=end).collect();
+            let report = Line::parse(&line).ok().and_then(Report::read);
+            if let Some(Ok(report)) = report {
+                let _ = inquest.hear(self.number, report); // Nonsense is as good as nothing.
+            }
+        }
+    }
+
     /// What it printed so far.
     fn said(&self) -> String {
         let Some(output) = &self.output else {
@@ -179,7 +257,7 @@ impl Rank {
 }
 
 /// Starts a rank, and a thread that waits for its end.
-fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<End>) -> io::Result<Rank> {
+fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<Ended>) -> io::Result<Rank> {
     let Call { test, number: call } = ranks.call;
     let place = format!("{test} {call} {number} {} {}", ranks.size, board.address());
     let mut command = Command::new(env::current_exe()?);
@@ -199,7 +277,10 @@ fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<End>) -> i
     if let Some(file) = &output {
         command.stdout(file.try_clone()?).stderr(file.try_clone()?);
     }
-    let mut child = command.spawn()?;
+    let (reports, theirs) = UnixStream::pair()?;
+    reports.set_nonblocking(true)?;
+    let mut child = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
+    drop(command);
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
     let ended = ended.clone();
     // Nobody listens any more when the test has ended.
@@ -208,6 +289,9 @@ fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<End>) -> i
         number,
         process,
         output,
+        reports,
+        partial: Vec::new(),
+        end: None,
     })
 }
 

@@ -1,20 +1,29 @@
 //! Ranks of a test, as threads of its process or as processes of their own.
 
 use std::{
+    any::Any,
     cell::Cell,
+    collections::BTreeMap,
     env,
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
-        mpsc::{self, RecvTimeoutError},
+        mpsc::{self, Receiver},
     },
     thread,
     time::Duration,
 };
 
-use super::process::{self, Call};
+use super::{
+    failure::Failure,
+    process::{self, Call},
+};
 use crate::{
-    boot,
+    boot::{
+        self,
+        inquest::{ENDED_BY_PEER, End, Finding, Inquest},
+        report::{Report, Reporter},
+    },
     runtime::{Builder, Runtime},
 };
 
@@ -44,6 +53,7 @@ pub(super) struct Ranks<'a> {
 ///
 /// # Panics
 /// When a rank panics, or does not end in 120 s, or in as many as `RIPSTOP_TEST_LIMIT_S` says.
+#[track_caller]
 pub fn run_ranks<F>(size: u32, rank: F)
 where
     F: Fn(u32, Builder) + Send + Sync + 'static,
@@ -103,16 +113,25 @@ fn limit_of(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
+/// How long the others may take to end when a rank has failed that blames one of them.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A rank's thread has ended: in a panic, or well.
+type Ended = (u32, thread::Result<()>);
+
 impl Ranks<'_> {
+    #[track_caller]
     pub(super) fn run_threads<F>(self, rank: F)
     where
         F: FnOnce(u32, Builder) + Clone + Send + 'static,
     {
         let (ended, ends) = mpsc::channel();
+        let (reporting, reports) = mpsc::channel();
         for boot in boot::threads(self.size) {
             let (number, ended, rank) = (boot.rank, ended.clone(), rank.clone());
+            let reporter = Reporter::thread(number, reporting.clone());
             let body = move || {
-                let builder = Runtime::builder().boot(boot);
+                let builder = Runtime::builder().boot(boot).reporter(Some(reporter));
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| rank(number, builder)));
                 // Nobody listens any more when another rank has failed before.
                 drop(ended.send((number, outcome)));
@@ -123,16 +142,50 @@ impl Ranks<'_> {
                 .expect("a thread for a rank");
         }
         drop(ended);
-        let mut running: Vec<u32> = (0..self.size).collect();
-        while !running.is_empty() {
-            match ends.recv_timeout(self.limit) {
-                Ok((number, Ok(()))) => running.retain(|&rank| rank != number),
-                Ok((_, Err(panic))) => panic::resume_unwind(panic),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    panic!("{}", self.hang(&running))
-                }
-            }
+        match self
+            .wait(&ends, &reports)
+            .map(|panic| panic.downcast::<Failure>())
+        {
+            None => {}
+            Some(Ok(failure)) => panic!("{}", failure.sentence),
+            Some(Err(panic)) => panic::resume_unwind(panic),
         }
+    }
+
+    /// Waits for all; the panic of the rank that failed first, if one did.
+    #[track_caller]
+    fn wait(
+        &self,
+        ends: &Receiver<Ended>,
+        reports: &Receiver<(u32, Report)>,
+    ) -> Option<Box<dyn Any + Send>> {
+        let mut inquest = Inquest::new(self.size);
+        let mut running: Vec<u32> = (0..self.size).collect();
+        let mut panics = BTreeMap::new();
+        while !running.is_empty() {
+            let limit = match inquest.finding() {
+                Finding::Nothing => self.limit,
+                Finding::Cause(_) => break,
+                _ => PATIENCE,
+            };
+            let Ok((number, outcome)) = ends.recv_timeout(limit) else {
+                break;
+            };
+            for (rank, report) in reports.try_iter() {
+                let _ = inquest.hear(rank, report); // It always makes sense.
+            }
+            running.retain(|&rank| rank != number);
+            inquest.end(number, end_of(&outcome));
+            panics.extend(outcome.err().map(|panic| (number, panic)));
+        }
+        if inquest.finding() != Finding::Nothing {
+            let cause = inquest.likeliest();
+            return panics
+                .remove(&cause)
+                .or_else(|| panics.pop_first().map(|(_, panic)| panic));
+        }
+        assert!(running.is_empty(), "{}", self.hang(&running));
+        None
     }
 
     pub(super) fn hang(&self, running: &[u32]) -> String {
@@ -141,6 +194,17 @@ impl Ranks<'_> {
             self.call.test,
             self.limit.as_secs()
         )
+    }
+}
+
+fn end_of(outcome: &thread::Result<()>) -> End {
+    let Err(panic) = outcome else {
+        return End::Well;
+    };
+    match panic.downcast_ref::<Failure>() {
+        Some(failure) if failure.by_peer => End::Code(ENDED_BY_PEER),
+        Some(_) => End::Code(1),
+        None => End::Code(101),
     }
 }
 

@@ -73,8 +73,8 @@ where
         .run(rank)
         .map_err(|error: SimError| error.to_string())?;
     for (number, outcome) in report.results.into_iter().enumerate() {
-        if let Some(sentence) = outcome.and_then(Outcome::failure) {
-            return Err(format!("rank {number}: {sentence}"));
+        if let Some(failure) = outcome.and_then(Outcome::failure) {
+            return Err(format!("rank {number}: {}", failure.sentence));
         }
     }
     Ok(())

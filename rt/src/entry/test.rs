@@ -1,16 +1,22 @@
 //! A test with ranks, under plain `cargo test`.
 
-use std::{env, future::Future, time::Duration};
+use std::{
+    any::Any,
+    env,
+    future::Future,
+    panic::{self, AssertUnwindSafe},
+    time::Duration,
+};
 
 use ripstop_fabric::sim::Transport;
 
 use super::{
-    Outcome,
+    Failure as RankFailure, Outcome,
     process::{self, Call},
     ranks::{Ranks, are_processes, limit},
     sim,
 };
-use crate::{comm::Comm, runtime::Builder, sim::Simulation};
+use crate::{boot::report::Report, comm::Comm, runtime::Builder, sim::Simulation};
 
 /// Runs the ranks of a test on a simulated fabric instead of in threads, if it is set.
 const SIMULATED: &str = "RIPSTOP_TEST_SIM";
@@ -33,13 +39,15 @@ pub struct TestConfig {
 ///
 /// # Panics
 /// When a rank panics, returns an error, or does not end in time.
+#[track_caller]
 pub fn run_test<F, Fut>(config: TestConfig, rank: F)
 where
     F: FnOnce(Comm) -> Fut + Clone + Send + 'static,
     Fut: Future<Output: Outcome + 'static> + 'static,
 {
     if let Some(place) = process::this_place() {
-        return run_rank(place.join(), rank);
+        let run = AssertUnwindSafe(|| run_rank(place.join(), rank));
+        return panic::catch_unwind(run).unwrap_or_else(|panic| say(panic));
     }
     let test = config.name.split_once("::");
     let ranks = Ranks {
@@ -61,7 +69,24 @@ where
     }
 }
 
+/// Panics with the failure of a rank that is this process.
+#[track_caller]
+fn say(panic: Box<dyn Any + Send>) {
+    let failure = match panic.downcast::<RankFailure>() {
+        Ok(failure) => failure,
+        Err(panic) => panic::resume_unwind(panic),
+    };
+    if failure.by_peer
+        && let Some(reporter) = process::reporter()
+    {
+        let why = failure.sentence.clone();
+        reporter.say(Report::GivesUp { why });
+    }
+    panic!("{}", failure.sentence);
+}
+
 /// `bxi drop=0.3,dup=0.1 datagrams`: a preset, faults, and who hides losses; in any order.
+#[track_caller]
 fn run_simulated<F, Fut>(config: &TestConfig, words: &str, rank: &F)
 where
     F: FnOnce(Comm) -> Fut + Clone,
@@ -81,18 +106,32 @@ where
     }
 }
 
+/// Runs a rank to its end.
+///
+/// # Panics
+/// With a [`RankFailure`] that names the rank, and nothing printed: the line that is worth printing is the test's.
 fn run_rank<F, Fut>(builder: Builder, rank: F)
 where
     F: FnOnce(Comm) -> Fut,
     Fut: Future<Output: Outcome>,
 {
-    let runtime = builder.init().unwrap_or_else(|error| panic!("{error}"));
+    let fail = |failure: RankFailure, name: String| -> ! {
+        let sentence = format!("{name}{}", failure.sentence);
+        panic::resume_unwind(Box::new(RankFailure {
+            sentence,
+            ..failure
+        }))
+    };
+    let runtime = match builder.init() {
+        Ok(runtime) => runtime,
+        Err(error) => fail(RankFailure::of(&error), String::new()),
+    };
     let world = runtime.world();
-    let number = world.rank();
-    if let Some(sentence) = runtime.block_on(rank(world)).failure() {
-        panic!("rank {number}: {sentence}");
+    let name = format!("rank {}: ", world.rank());
+    if let Some(failure) = runtime.block_on(rank(world)).failure() {
+        fail(failure, name);
     }
-    runtime
-        .close()
-        .unwrap_or_else(|error| panic!("rank {number}: {error}"));
+    if let Err(error) = runtime.close() {
+        fail(RankFailure::of(&error), name);
+    }
 }

@@ -34,6 +34,7 @@ pub(crate) use self::{
     seat::Seat,
 };
 use crate::{
+    boot::report::{Leaving, Reporter},
     buffer::{RegBuf, Wire},
     clock::Clock,
     contexts::Contexts,
@@ -85,6 +86,8 @@ pub(crate) struct Shared {
     unmet: Option<Arc<OnceLock<String>>>,
     /// How it is known of the ranks that have failed.
     pub(crate) failures: Arc<KnownFailures>,
+    /// What started this rank, if it listens.
+    pub(crate) reporter: Option<Reporter>,
     /// Collectives begun on the world.
     pub(crate) on_world: Arc<AtomicU32>,
     /// Most ranks make no communicators.
@@ -100,6 +103,14 @@ impl Shared {
     #[cold]
     pub(crate) fn unmet(&self) -> Option<&str> {
         self.unmet.as_ref()?.get().map(String::as_str)
+    }
+
+    /// An operation ends in an error because this rank of the world left, which may be a consequence of its own error.
+    #[cold]
+    pub(crate) fn blame(&self, rank: usize) {
+        if let (Some(reporter), Ok(rank)) = (&self.reporter, u32::try_from(rank)) {
+            reporter.blame(rank, Leaving::Early);
+        }
     }
 
     pub(crate) fn new(parts: Parts) -> Self {
@@ -137,6 +148,7 @@ impl Shared {
             choices: parts.choices,
             unmet: parts.unmet,
             failures,
+            reporter: parts.reporter,
             on_world: Arc::default(),
             contexts: OnceLock::new(),
             attached: OnceLock::new(),

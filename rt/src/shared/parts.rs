@@ -9,6 +9,7 @@ use ripstop_fabric::{
 };
 
 use crate::{
+    boot::report::{Leaving, Reporter},
     clock::Clock,
     engine::Engine,
     reactor::{Backend, Notifier},
@@ -94,6 +95,23 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
     pub(crate) unmet: Option<Arc<OnceLock<String>>>,
+    pub(crate) reporter: Option<Reporter>,
+}
+
+impl Parts {
+    /// Has the engine say which peers failed, before the application can know. Who never heard where the others are has lost them
+    /// all, and that is no fault of theirs.
+    pub(crate) fn report_failures(&mut self) {
+        let Some(reporter) = self.reporter.clone() else {
+            return;
+        };
+        let unmet = self.unmet.clone();
+        self.engine.core.on_failure = Some(Box::new(move |rank| {
+            if unmet.as_ref().is_none_or(|unmet| unmet.get().is_none()) {
+                reporter.blame(rank, Leaving::Failed);
+            }
+        }));
+    }
 }
 
 /// How a runtime waits for events.

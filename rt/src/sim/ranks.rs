@@ -327,6 +327,7 @@ impl<T: 'static> Ranks<T> {
             counters: Arc::clone(counters),
             choices: Arc::clone(choices),
             unmet: None,
+            reporter: None,
         }))
     }
 

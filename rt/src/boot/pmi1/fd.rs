@@ -5,7 +5,7 @@
 )]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -27,7 +27,10 @@ pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
         )
     };
     let number = RawFd::try_from(fd).map_err(|_| refuse("and this is no descriptor"))?;
-    let socket = take(number).map_err(|error| refuse(reason(&error)))?;
+    let socket = take(number).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => BootError::JoinedBefore { fd },
+        _ => BootError::NotARank { fd },
+    })?;
     if is_stream(&socket) {
         Ok(socket)
     } else {
@@ -57,6 +60,12 @@ pub(super) fn be_fatal(socket: &OwnedFd, fatal: bool) -> io::Result<()> {
 pub(super) fn is_inherited(number: RawFd) -> bool {
     let unmarked = flags_of(number).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
     unmarked && duplicate(number).is_ok_and(|socket| is_stream(&socket))
+}
+
+/// A descriptor of our own for this stream socket; `None` for anything else.
+pub(crate) fn own_stream(of: impl AsFd) -> Option<OwnedFd> {
+    let socket = of.as_fd().try_clone_to_owned().ok()?;
+    is_stream(&socket).then_some(socket)
 }
 
 fn is_stream(socket: &OwnedFd) -> bool {
@@ -92,14 +101,6 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
         Err(io::Error::last_os_error())
     } else {
         Ok(result)
-    }
-}
-
-fn reason(error: &io::Error) -> &'static str {
-    if error.kind() == io::ErrorKind::AlreadyExists {
-        "and this one is in use: a process joins its job once"
-    } else {
-        "and this is not open: a program started by a rank is not a rank itself, unset PMI_FD, PMI_RANK and PMI_SIZE for it"
     }
 }
 

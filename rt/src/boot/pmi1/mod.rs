@@ -10,7 +10,10 @@ mod stream;
 use std::collections::BTreeMap;
 
 use super::wire::{self, Line};
-use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value, error, mapping};
+use super::{
+    Boot, BootError, Environment, Exchange, Node, Reporter, check_key, check_value, error, mapping,
+};
+pub(crate) use fd::own_stream;
 use stream::Stream;
 
 /// Whether a launcher has started this very process: its connection is here, and not only variables, which come from further up.
@@ -68,6 +71,8 @@ struct Client {
     value_max: usize,
     /// The launcher is our own: it also understands why a job is aborted.
     ours: bool,
+    /// The launcher is our own, and says that it reads reports, which it answers with nothing.
+    hears: bool,
     /// Requests that were sent already, before the answers to those ahead of them.
     ahead: u32,
     over: bool,
@@ -81,6 +86,7 @@ impl Client {
             key_max: 0,
             value_max: 0,
             ours,
+            hears: false,
             ahead: 0,
             over: false,
         };
@@ -110,11 +116,11 @@ impl Client {
             .line()
             .attribute("pmi_version")
             .is_none_or(|version| version == "1");
-        if ours {
-            answer.success()
-        } else {
-            Err(answer.garbled("this client speaks PMI-1"))
+        if !ours {
+            return Err(answer.garbled("this client speaks PMI-1"));
         }
+        self.hears = self.ours && answer.line().attribute(wire::HEARS).is_some();
+        answer.success()
     }
 
     fn learn_limits(&mut self) -> Result<(), BootError> {
@@ -304,9 +310,14 @@ impl Exchange for Client {
         }
     }
 
+    fn reporter(&self) -> Option<Reporter> {
+        let socket = self.stream.again().ok().filter(|_| self.hears)?;
+        Some(Reporter::socket(socket))
+    }
+
     fn abort(&mut self, code: i32, why: &str) {
         let code = code.to_string();
-        let why = hex(why);
+        let why = wire::hex(why);
         let attributes = [("exitcode", code.as_str()), ("why", why.as_str())];
         let known = if self.ours {
             &attributes[..]
@@ -408,15 +419,7 @@ fn machine() -> Result<String, BootError> {
         .nodename()
         .to_string_lossy()
         .into_owned();
-    Ok(format!("{}-{}", boot.trim(), hex(&name)))
-}
-
-/// Hexadecimal digits of the first bytes of `text`: free of spaces, and short enough for a request beside others.
-fn hex(text: &str) -> String {
-    text.bytes()
-        .take(300)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Ok(format!("{}-{}", boot.trim(), wire::hex(&name)))
 }
 
 const VERSION: [(&str, &str); 2] = [("pmi_version", "1"), ("pmi_subversion", "1")];

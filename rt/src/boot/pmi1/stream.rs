@@ -53,6 +53,11 @@ impl Stream {
         let _ = self.send(request, deadline); // The launcher is gone, then; that ends the job as well.
     }
 
+    /// The same connection once more.
+    pub(super) fn again(&self) -> std::io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
     /// From here on the end of the launcher is the end of this process, until [`outlive_it`](Self::outlive_it).
     pub(super) fn end_with_it(&self) -> Result<(), BootError> {
         if let Err(error) = fd::be_fatal(&self.socket, true) {

@@ -308,6 +308,7 @@ fn an_abort_tells_a_foreign_launcher_nothing_it_does_not_know() {
             key_max: 63,
             value_max: 1023,
             ours,
+            hears: false,
             ahead: 0,
             over: false,
         };

@@ -3,6 +3,7 @@
 use std::io::{stderr, stdout};
 use std::time::{Duration, Instant};
 
+use ripstop_rt::boot::inquest::Inquest;
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, setrlimit};
 
 use super::affinity;
@@ -14,7 +15,7 @@ use super::rank::{Rank, Request, Setup, Which};
 use super::server::{Desertion, Effect, Server};
 use super::signals::{PASSED_ON, Signals};
 use super::verdict::{self, Cause};
-use super::{Args, Refusal};
+use super::{Args, KeepGoing, Refusal};
 
 /// The ranks that run, and why they are to end, once they are.
 ///
@@ -22,18 +23,24 @@ use super::{Args, Refusal};
 #[derive(Debug)]
 pub(super) struct Job {
     name: String,
-    keep_going: bool,
-    size: u32,
+    pub(super) keep_going: Option<KeepGoing>,
+    pub(super) size: u32,
     pub(super) ranks: Vec<Rank>,
-    server: Server,
+    pub(super) server: Server,
     pub(super) poller: Poller,
     signals: Signals,
     /// By [`Which`].
     pub(super) mouths: [Mouth; 2],
     /// The end of the time that the job has, and that time.
     pub(super) limit: Option<(Instant, Duration)>,
+    /// What ranks said about failures, and how they ended.
+    pub(super) inquest: Inquest,
+    /// Since when, and until when, the end of a rank is awaited because of which others have ended.
+    pub(super) held: Option<(Instant, Instant)>,
+    /// Ranks that ended because of others, of which nothing was said yet.
+    pub(super) followers: Vec<u32>,
     /// The first thing that went wrong.
-    cause: Option<Cause>,
+    pub(super) cause: Option<Cause>,
     pub(super) ending: Option<Ending>,
     /// Since when a barrier has been waiting for a rank that will not come.
     deserted_since: Option<Instant>,
@@ -98,11 +105,14 @@ impl Job {
             keep_going: args.keep_going,
             size: args.ranks,
             ranks: Vec::new(),
-            server: Server::new(args.ranks, space, args.keep_going),
+            server: Server::new(args.ranks, space, args.keep_going.is_some()),
             poller,
             signals,
             mouths: [Mouth::new(stdout())?, Mouth::new(stderr())?],
             limit: args.timeout.map(|limit| (now() + limit, limit)),
+            inquest: Inquest::new(args.ranks),
+            held: None,
+            followers: Vec::new(),
             cause: None,
             ending: None,
             deserted_since: None,
@@ -181,6 +191,7 @@ impl Job {
                     });
                 }
                 Effect::Garbled { rank, why } => self.fail(Cause::Garbled { rank, why }),
+                Effect::Reported { rank, report } => self.handle_report(rank, report),
             }
         }
     }
@@ -225,20 +236,16 @@ impl Job {
         for rank in ended {
             self.handle_end(rank);
         }
+        self.judge();
     }
 
     fn handle_end(&mut self, number: u32) {
         let rank = &mut self.ranks[number as usize];
         let read = rank.drain_output(&mut self.mouths);
-        let pid = rank.id();
         let Some(status) = rank.status else { return };
-        if !status.success() {
-            self.fail(Cause::Failed {
-                rank: number,
-                pid,
-                status,
-            });
-        } else if let Err(why) = read {
+        let is_member = self.server.is_member(number);
+        self.inquest.end(number, verdict::end(status, is_member));
+        if let (true, Err(why)) = (status.success(), read) {
             self.fail(Cause::unread(&why));
         }
         self.leave(number, &verdict::fate(status));
@@ -312,13 +319,18 @@ impl Job {
             ));
             self.signal_all(Signal::KILL);
         }
+        if self.held.is_some() {
+            self.judge();
+        }
         self.handle_desertion(now);
     }
 
     /// A rank that closes its connection is often about to end, and then its exit code says more.
     fn handle_desertion(&mut self, now: Instant) {
-        let Some(Desertion { rank, how, waiting }) =
-            self.server.desertion().filter(|_| !self.keep_going)
+        let Some(Desertion { rank, how, waiting }) = self
+            .server
+            .desertion()
+            .filter(|_| self.keep_going.is_none())
         else {
             self.deserted_since = None;
             return;
@@ -335,7 +347,12 @@ impl Job {
             .deserted_since
             .filter(|_| self.ending.is_none())
             .map(|since| since + DESERTION_DELAY);
-        [limit, patience, desertion].into_iter().flatten().min()
+        let held = self.held.filter(|_| self.ending.is_none());
+        let held = held.map(|(_, until)| until);
+        [limit, patience, desertion, held]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Something went wrong: says so, and ends the job unless its other ranks are to go on.
@@ -343,7 +360,7 @@ impl Job {
         if self.ending.is_some() {
             return; // A consequence of the first failure.
         }
-        let goes_on = self.keep_going && matches!(cause, Cause::Failed { .. });
+        let goes_on = self.keep_going.is_some() && matches!(cause, Cause::Failed { .. });
         let started = self.ranks.len();
         let running = self.running().count();
         let alive = running
@@ -376,7 +393,7 @@ impl Job {
         self.ranks.iter().for_each(|rank| rank.signal(signal));
     }
 
-    fn running(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn running(&self) -> impl Iterator<Item = u32> {
         (0..)
             .zip(&self.ranks)
             .filter(|(_, rank)| rank.status.is_none())
@@ -393,12 +410,14 @@ impl Job {
                 self.fail(Cause::unread(&why));
             }
         }
+        self.judge_rest();
         let is_none = self.cause.is_none() && self.size > 1 && !self.server.joined();
         if is_none {
             self.tell(&format!("error: {}", not_a_job(&self.name, self.size)));
         }
         self.speak_out();
         match &self.cause {
+            Some(Cause::Failed { .. }) if self.has_survived() => 0,
             Some(cause) => cause.code(),
             None if is_none => NOT_A_JOB,
             None => 0,

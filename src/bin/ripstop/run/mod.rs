@@ -2,6 +2,7 @@
 
 mod affinity;
 mod job;
+mod judge;
 mod label;
 mod message;
 mod mouth;
@@ -25,7 +26,8 @@ use job::Job;
 /// Start the ranks of a job on this machine.
 ///
 /// Every rank is a process of its own, in a process group of its own. The first rank that fails ends the job and decides the
-/// exit code: its own, 128 + the number of the signal that killed it, or 124 at the time limit.
+/// exit code: its own, 128 + the number of the signal that killed it, or 124 at the time limit. Ranks that end because of a peer
+/// exit with code 75, and are no cause.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -45,9 +47,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 
-    /// Let the other ranks live when one fails; the exit code still tells
-    #[arg(long)]
-    keep_going: bool,
+    /// Let the other ranks live when one fails. The exit code still tells, unless CODE is `ok`
+    #[arg(
+        long,
+        value_name = "CODE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "first"
+    )]
+    keep_going: Option<KeepGoing>,
 
     /// Build this cargo example (in release if this command was) and run it
     #[arg(long, value_name = "NAME")]
@@ -60,6 +68,15 @@ pub(crate) struct Args {
         allow_hyphen_values = true
     )]
     command: Vec<OsString>,
+}
+
+/// The exit code of a job some ranks of which failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KeepGoing {
+    /// That of the first rank that failed
+    First,
+    /// 0 if a rank ended well, and none because of one that failed
+    Ok,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -166,6 +183,7 @@ Examples:
   ripstop run -n 4 --example halo -- --n 64
   ripstop run -n 2 --label --timeout 60 ./program
   ripstop run -n 4 --keep-going ./survivor     the others live on when a rank dies
+  ripstop run -n 4 --keep-going=ok ./survivor  and the exit code is 0 if they end well
 
 Rank 0 reads this command's standard input unless that is a terminal; the others have none.
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or

@@ -2,9 +2,12 @@
 //!
 //! What is put can be read after the next barrier, as Hydra and Slurm have it, so that no program depends on more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ripstop_rt::boot::wire::{self, Line};
+use ripstop_rt::boot::{
+    report::Report,
+    wire::{self, Line},
+};
 
 /// What a rank's request leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub(super) enum Effect {
     Abort { rank: u32, code: i32, why: String },
     /// The rank does not speak the protocol.
     Garbled { rank: u32, why: String },
+    /// The rank tells of a failure, and is not answered.
+    Reported { rank: u32, report: Report },
 }
 
 /// Somebody who left without a failure, and those who wait for it.
@@ -34,7 +39,8 @@ pub(super) struct Server {
     bytes: usize,
     /// Barriers are for those who are left.
     keep_going: bool,
-    joined: bool,
+    /// Ranks that have said hello.
+    greeted: BTreeSet<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,13 +64,13 @@ impl Server {
             published,
             bytes: 0,
             keep_going,
-            joined: false,
+            greeted: BTreeSet::new(),
         }
     }
 
     /// Whether any rank has said hello.
     pub(super) fn joined(&self) -> bool {
-        self.joined
+        !self.greeted.is_empty()
     }
 
     /// A line of `rank`, without its newline.
@@ -74,6 +80,11 @@ impl Server {
             Ok(line) => line,
             Err(why) => return garbled(format!("it sent \"{}\", {why}", shown(bytes))),
         };
+        match Report::read(line) {
+            Some(Ok(report)) => return vec![Effect::Reported { rank, report }],
+            Some(Err(why)) => return garbled(format!("it sent \"{}\", {why}", shown(bytes))),
+            None => {}
+        }
         match line.command() {
             "barrier_in" if self.member(rank) != &Member::Here => {
                 garbled("it entered a barrier twice".to_owned())
@@ -83,9 +94,15 @@ impl Server {
             "finalize" => self.finalize(rank),
             _ => vec![Effect::Answer {
                 rank,
-                line: self.answer(line),
+                line: self.answer(rank, line),
             }],
         }
+    }
+
+    /// Whether `rank` has joined the job, and not left it in good order.
+    pub(super) fn is_member(&self, rank: u32) -> bool {
+        let left = matches!(self.member(rank), Member::Left { how } if how == FINALIZED);
+        self.greeted.contains(&rank) && !left
     }
 
     /// `rank` will not come to another barrier. What comes later says more, except that one who has finalized may do anything.
@@ -120,10 +137,10 @@ impl Server {
         })
     }
 
-    fn answer(&mut self, line: Line<'_>) -> String {
+    fn answer(&mut self, rank: u32, line: Line<'_>) -> String {
         let size = self.members.len().to_string();
         match line.command() {
-            "init" => self.greet(line),
+            "init" => self.greet(rank, line),
             "get_maxes" => wire::line(
                 "maxes",
                 &[
@@ -146,8 +163,8 @@ impl Server {
         }
     }
 
-    fn greet(&mut self, line: Line<'_>) -> String {
-        self.joined = true;
+    fn greet(&mut self, rank: u32, line: Line<'_>) -> String {
+        self.greeted.insert(rank);
         let rc = if line.attribute("pmi_version") == Some("1") {
             "0"
         } else {
@@ -155,7 +172,12 @@ impl Server {
         };
         wire::line(
             "response_to_init",
-            &[("rc", rc), ("pmi_version", "1"), ("pmi_subversion", "1")],
+            &[
+                ("rc", rc),
+                ("pmi_version", "1"),
+                ("pmi_subversion", "1"),
+                (wire::HEARS, "1"),
+            ],
         )
     }
 
@@ -246,7 +268,10 @@ impl Server {
 }
 
 fn abort(rank: u32, line: Line<'_>) -> Effect {
-    let why = line.attribute("why").and_then(unhex).unwrap_or_default();
+    let why = line
+        .attribute("why")
+        .and_then(wire::unhex)
+        .unwrap_or_default();
     Effect::Abort {
         rank,
         code: line.number("exitcode").unwrap_or(1),
@@ -254,16 +279,8 @@ fn abort(rank: u32, line: Line<'_>) -> Effect {
     }
 }
 
-/// The bytes behind hexadecimal digits.
-fn unhex(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks(2);
-    pairs
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect()
-}
-
 /// What a rank sent, made safe to print.
-fn shown(bytes: &[u8]) -> String {
+pub(super) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
         .take(300)
@@ -414,8 +431,26 @@ mod tests {
     }
 
     #[test]
+    fn a_report_is_passed_on_without_an_answer_and_a_bad_one_is_garbled() {
+        let mut server = server(2);
+        assert!(
+            ask(&mut server, 0, "cmd=init pmi_version=1 pmi_subversion=1").contains("reports=1")
+        );
+        let why = "recv".to_owned();
+        let report = Report::GivesUp { why };
+        let line = report.line();
+        let effects = server.handle_line(1, line.trim_end().as_bytes());
+        assert_eq!(effects, [Effect::Reported { rank: 1, report }]);
+        let effects = server.handle_line(1, b"cmd=blames rank=x");
+        assert!(matches!(effects.as_slice(), [Effect::Garbled { .. }]));
+    }
+
+    #[test]
     fn no_line_makes_the_server_panic() {
         let commands = [
+            "blames",
+            "panicked",
+            "gives_up",
             "init",
             "put",
             "get",

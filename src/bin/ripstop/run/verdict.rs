@@ -5,16 +5,23 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use ripstop_rt::boot::inquest::End;
+
 use super::message;
 
 /// The first thing that went wrong. Whatever follows is its consequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// A rank exited with a code other than 0, or was killed.
+    /// A rank exited with a code other than 0, was killed, or left others alone.
     Failed {
         rank: u32,
         pid: u32,
-        status: ExitStatus,
+        /// `None`: it runs, and others ended because they lost it.
+        status: Option<ExitStatus>,
+        /// What more is known of it, behind how it ended.
+        more: String,
+        /// The exit code where `status` has none.
+        otherwise: u8,
     },
     /// A rank asked for the end of the job.
     Aborted {
@@ -49,7 +56,12 @@ impl Cause {
 
     pub(super) fn code(&self) -> u8 {
         match self {
-            Self::Failed { status, .. } => code(*status),
+            Self::Failed {
+                status, otherwise, ..
+            } => match status {
+                Some(status) if !status.success() => code(*status),
+                _ => *otherwise,
+            },
             Self::Aborted { code, .. } => low_byte(*code),
             Self::Deserted { .. } | Self::Garbled { .. } => 1,
             Self::Late { .. } => 124,
@@ -64,8 +76,15 @@ impl Cause {
 
     pub(super) fn sentence(&self) -> String {
         match self {
-            Self::Failed { rank, pid, status } => {
-                format!("rank {rank} (pid {pid}) {}", fate(*status))
+            Self::Failed {
+                rank,
+                pid,
+                status,
+                more,
+                ..
+            } => {
+                let how = status.map_or_else(|| "still runs".to_owned(), fate);
+                format!("rank {rank} (pid {pid}) {how}{more}")
             }
             Self::Aborted {
                 rank,
@@ -143,6 +162,17 @@ pub(super) fn fate(status: ExitStatus) -> String {
     }
 }
 
+/// How a rank ended, for the inquest; `is_member` says that it is of the job and did not leave it.
+pub(super) fn end(status: ExitStatus, is_member: bool) -> End {
+    match (status.code(), status.signal()) {
+        (Some(0), _) if is_member => End::Unclosed,
+        (Some(0), _) => End::Well,
+        (Some(_), _) => End::Code(code(status)),
+        (None, Some(libc::SIGABRT)) => End::Aborted,
+        (None, _) => End::Killed,
+    }
+}
+
 /// A failure never looks like a success.
 fn low_byte(code: i32) -> u8 {
     u8::try_from(code & 0xff)
@@ -188,7 +218,9 @@ mod tests {
         Cause::Failed {
             rank: 2,
             pid: 7,
-            status: ExitStatus::from_raw(raw),
+            status: Some(ExitStatus::from_raw(raw)),
+            more: String::new(),
+            otherwise: 75,
         }
     }
 

@@ -1,0 +1,460 @@
+//! Which rank failed first, and which ended because of it. Pure: reports and ends go in, a finding comes out.
+//!
+//! A rank says which peer it lost before its application can know, so before it can end over that. So a rank that ended badly and
+//! blamed a peer is a consequence of how that peer ended, and the one who blamed nobody is the cause. Where a blamed peer has not
+//! ended yet, the finding is to wait: a process that prints a long trace, or writes a core, ends later than those it takes along.
+
+use std::collections::BTreeSet;
+
+use super::report::{Leaving, Report};
+
+/// The exit code of a rank that ends because of a peer.
+pub const ENDED_BY_PEER: u8 = 75;
+
+/// What is known of all ranks of a job.
+#[derive(Debug)]
+pub struct Inquest {
+    ranks: Vec<Fate>,
+    /// Ranks that ended badly, in the order in which they did; those about which all was said are not here any more.
+    open: Vec<u32>,
+    /// Reports so far.
+    reports: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Fate {
+    end: Option<End>,
+    /// Peers, when they were blamed, and how they left.
+    blames: Vec<(u64, u32, Leaving)>,
+    panicked: Option<(u64, String)>,
+    gave_up: Option<String>,
+    /// The failure of this rank has been told.
+    told: bool,
+}
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "of those who start ranks")]
+pub enum End {
+    /// With code 0, in good order.
+    Well,
+    /// With code 0, and without leaving the job: its peers take it for failed.
+    Unclosed,
+    /// With this code.
+    Code(u8),
+    /// By itself, with SIGABRT: a panic that may not unwind ends so.
+    Aborted,
+    /// By another signal.
+    Killed,
+}
+
+impl End {
+    fn is_bad(self) -> bool {
+        matches!(self, Self::Code(_) | Self::Aborted | Self::Killed)
+    }
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "of those who start ranks")]
+pub enum Finding {
+    /// Nothing is wrong, or all that is has been told.
+    Nothing,
+    /// This rank is the cause.
+    Cause(u32),
+    /// This rank ended because of one that has been told.
+    Follows(u32),
+    /// Ranks ended because of this one, which has not ended yet. It failed, as they say, or it may still do so.
+    Awaits(u32, Leaving),
+    /// Ranks ended because of others, which they did not name.
+    AwaitsAny,
+}
+
+impl Inquest {
+    /// Of so many ranks, which live.
+    #[must_use]
+    pub fn new(ranks: u32) -> Self {
+        Self {
+            ranks: vec![Fate::default(); ranks as usize],
+            open: Vec::new(),
+            reports: 0,
+        }
+    }
+
+    /// A rank reported something.
+    ///
+    /// # Errors
+    /// The report makes no sense.
+    pub fn hear(&mut self, rank: u32, report: Report) -> Result<(), String> {
+        self.reports += 1;
+        let (now, size) = (self.reports, self.ranks.len());
+        let fate = &mut self.ranks[rank as usize];
+        match report {
+            Report::Blames { rank: peer, .. } if peer as usize >= size => {
+                return Err(format!("it blames rank {peer} of {size}"));
+            }
+            Report::Blames { rank: peer, how } => {
+                let is_known = fate
+                    .blames
+                    .iter()
+                    .any(|&known| (known.1, known.2) == (peer, how));
+                if peer != rank && !is_known && fate.blames.len() < BLAMES_MAX {
+                    fate.blames.push((now, peer, how));
+                }
+            }
+            // The end of a panic, of which the beginning may have been reported.
+            Report::Panicked { at } if at.is_empty() && fate.panicked.is_some() => {}
+            Report::Panicked { at } => fate.panicked = Some((now, at)),
+            Report::GivesUp { why } => fate.gave_up = Some(why),
+        }
+        Ok(())
+    }
+
+    /// A rank ended.
+    pub fn end(&mut self, rank: u32, end: End) {
+        self.ranks[rank as usize].end = Some(end);
+        if end.is_bad() {
+            self.open.push(rank);
+        }
+    }
+
+    /// What follows from all that is known.
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        if self.open.is_empty() {
+            return Finding::Nothing;
+        }
+        if let Some(&cause) = self.open.iter().find(|&&rank| self.is_cause(rank)) {
+            return Finding::Cause(cause);
+        }
+        let mut awaited = self.open.iter().filter_map(|&rank| self.awaited(rank));
+        let mut soonest = awaited.next();
+        for (rank, how) in awaited {
+            if how == Leaving::Failed && soonest.is_none_or(|(_, how)| how == Leaving::Early) {
+                soonest = Some((rank, how));
+            }
+        }
+        if let Some((rank, how)) = soonest {
+            return Finding::Awaits(rank, how);
+        }
+        if let Some(&rank) = self.open.iter().find(|&&rank| self.follows_told(rank)) {
+            return Finding::Follows(rank);
+        }
+        let all_ended = self.ranks.iter().all(|fate| fate.end.is_some());
+        let named = self.open.iter().all(|&rank| !self.blames(rank).is_empty());
+        if all_ended || named {
+            Finding::Cause(self.likeliest())
+        } else {
+            Finding::AwaitsAny
+        }
+    }
+
+    /// The cause, as far as it is known now: for when nothing more is waited for.
+    #[must_use]
+    pub fn likeliest(&self) -> u32 {
+        let edges = self.open.iter().flat_map(|&rank| {
+            let of_rank = self.blames(rank).iter();
+            of_rank.map(move |&(when, peer, _)| (when, rank, peer))
+        });
+        let first = edges.filter(|&(_, _, peer)| self.has_failed(peer)).min();
+        let Some((_, from, mut at)) = first else {
+            return self.open.first().copied().unwrap_or(0);
+        };
+        let mut seen = BTreeSet::from([from]);
+        while seen.insert(at) {
+            let next = self.blames(at).iter().map(|&(_, peer, _)| peer);
+            match next
+                .clone()
+                .find(|&peer| self.has_failed(peer) && !seen.contains(&peer))
+            {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        at
+    }
+
+    /// The cause has been told. Those that ended because of it so far: nothing more is to be said of them either.
+    pub fn tell(&mut self, cause: u32) -> Vec<u32> {
+        self.close(cause);
+        let mut followers = Vec::new();
+        while let Some(&rank) = self.open.iter().find(|&&rank| {
+            !self.is_cause(rank) && (self.follows_told(rank) || self.blames(rank).is_empty())
+        }) {
+            self.close(rank);
+            followers.push(rank);
+        }
+        followers.sort_unstable();
+        followers
+    }
+
+    fn close(&mut self, rank: u32) {
+        self.ranks[rank as usize].told = true;
+        self.open.retain(|&open| open != rank);
+    }
+
+    /// Where the rank panicked last.
+    #[must_use]
+    pub fn panicked_at(&self, rank: u32) -> Option<&str> {
+        let panicked = self.ranks[rank as usize].panicked.as_ref();
+        panicked
+            .map(|(_, at)| at.as_str())
+            .filter(|at| !at.is_empty())
+    }
+
+    /// The error with which the rank gave up.
+    #[must_use]
+    pub fn gave_up(&self, rank: u32) -> Option<&str> {
+        self.ranks[rank as usize].gave_up.as_deref()
+    }
+
+    /// The peer that the rank blamed first.
+    #[must_use]
+    pub fn blamed_by(&self, rank: u32) -> Option<u32> {
+        self.blames(rank).first().map(|&(_, peer, _)| peer)
+    }
+
+    /// How the rank ended.
+    #[must_use]
+    pub fn end_of(&self, rank: u32) -> Option<End> {
+        self.ranks[rank as usize].end
+    }
+
+    /// Whether the rank ended because of a peer, and not by a signal.
+    #[must_use]
+    pub fn gave_in(&self, rank: u32) -> bool {
+        let fate = &self.ranks[rank as usize];
+        fate.gave_up.is_some() || fate.end == Some(End::Code(ENDED_BY_PEER))
+    }
+
+    fn blames(&self, rank: u32) -> &[(u64, u32, Leaving)] {
+        &self.ranks[rank as usize].blames
+    }
+
+    fn has_failed(&self, rank: u32) -> bool {
+        let end = self.ranks[rank as usize].end;
+        end.is_some_and(|end| end != End::Well)
+    }
+
+    /// It ended for a reason of its own.
+    fn is_cause(&self, rank: u32) -> bool {
+        let fate = &self.ranks[rank as usize];
+        if self.gave_in(rank) {
+            return false;
+        }
+        if fate.end == Some(End::Killed) {
+            return true; // From outside, or by a fault of its own, whatever happened before.
+        }
+        let Some(&(blamed, ..)) = fate.blames.first() else {
+            return true;
+        };
+        // A panic unwinds, and meanwhile others may leave because of it. It ends with this code, or in an abort.
+        let by_panic = matches!(fate.end, Some(End::Code(101) | End::Aborted));
+        let panicked = fate.panicked.as_ref().map(|&(when, _)| when);
+        by_panic && panicked.is_some_and(|panicked| panicked < blamed)
+    }
+
+    /// Whom it blames, where that one has not ended.
+    fn awaited(&self, rank: u32) -> Option<(u32, Leaving)> {
+        let lives = |&(_, peer, how): &(u64, u32, Leaving)| {
+            let end = self.ranks[peer as usize].end;
+            end.is_none().then_some((peer, how))
+        };
+        let explained = |&(_, peer, _): &(u64, u32, Leaving)| self.has_failed(peer);
+        let blames = self.blames(rank);
+        if blames.iter().any(explained) {
+            return None;
+        }
+        blames.iter().find_map(lives)
+    }
+
+    /// It ended because of somebody who was told, or of somebody who did.
+    fn follows_told(&self, rank: u32) -> bool {
+        let mut seen = BTreeSet::from([rank]);
+        let mut ahead = vec![rank];
+        while let Some(rank) = ahead.pop() {
+            for &(_, peer, _) in self.blames(rank) {
+                if self.ranks[peer as usize].told {
+                    return true;
+                }
+                if self.has_failed(peer) && seen.insert(peer) {
+                    ahead.push(peer);
+                }
+            }
+        }
+        let some_told = self.ranks.iter().any(|fate| fate.told);
+        some_told && self.blames(rank).is_empty() && self.gave_in(rank)
+    }
+}
+
+/// So many peers are enough to find out who was first.
+const BLAMES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(ranks: u32) -> Inquest {
+        Inquest::new(ranks)
+    }
+
+    impl Inquest {
+        fn blame(&mut self, rank: u32, peer: u32, how: Leaving) {
+            self.hear(rank, Report::Blames { rank: peer, how }).unwrap();
+        }
+
+        fn panic(&mut self, rank: u32) {
+            let at = "a.rs:1:2".to_owned();
+            self.hear(rank, Report::Panicked { at }).unwrap();
+        }
+
+        fn give_up(&mut self, rank: u32) {
+            let why = "recv".to_owned();
+            self.hear(rank, Report::GivesUp { why }).unwrap();
+            self.end(rank, End::Code(ENDED_BY_PEER));
+        }
+    }
+
+    use Leaving::{Early, Failed};
+
+    #[test]
+    fn a_rank_that_blames_nobody_is_the_cause_at_once() {
+        let mut job = job(3);
+        assert_eq!(job.finding(), Finding::Nothing);
+        job.end(1, End::Code(3));
+        assert_eq!(job.finding(), Finding::Cause(1));
+        assert_eq!(job.tell(1), []);
+        assert_eq!(job.finding(), Finding::Nothing);
+    }
+
+    #[test]
+    fn who_ends_over_a_peer_waits_for_the_peers_end_whatever_its_code() {
+        for code in [1, 75, 78, 101] {
+            let mut job = job(3);
+            job.blame(0, 1, Failed);
+            job.end(0, End::Code(code));
+            assert_eq!(job.finding(), Finding::Awaits(1, Failed), "{code}");
+            job.end(1, End::Killed);
+            assert_eq!(job.finding(), Finding::Cause(1), "{code}");
+            assert_eq!(job.tell(1), [0], "{code}");
+        }
+    }
+
+    #[test]
+    fn a_chain_of_consequences_leads_to_its_cause_in_any_order_of_ends() {
+        let mut job = job(4);
+        job.blame(2, 0, Failed);
+        job.blame(0, 1, Failed);
+        job.end(2, End::Code(1));
+        job.end(0, End::Code(1));
+        assert_eq!(job.finding(), Finding::Awaits(1, Failed));
+        job.end(1, End::Code(101));
+        assert_eq!(job.finding(), Finding::Cause(1));
+        assert_eq!(job.tell(1), [0, 2]);
+        job.blame(3, 2, Failed);
+        job.end(3, End::Code(1));
+        assert_eq!(job.finding(), Finding::Follows(3));
+    }
+
+    #[test]
+    fn who_gives_up_without_a_name_waits_for_any() {
+        let mut job = job(3);
+        job.give_up(0);
+        assert_eq!(job.finding(), Finding::AwaitsAny);
+        job.end(2, End::Code(4));
+        assert_eq!(job.finding(), Finding::Cause(2));
+        assert_eq!(job.tell(2), [0]);
+        job.give_up(1);
+        assert_eq!(job.finding(), Finding::Follows(1));
+    }
+
+    #[test]
+    fn a_peer_that_left_in_good_order_leaves_the_blame_where_it_is() {
+        let mut job = job(2);
+        job.blame(0, 1, Early);
+        job.give_up(0);
+        assert_eq!(job.finding(), Finding::Awaits(1, Early));
+        job.end(1, End::Well);
+        assert_eq!(job.finding(), Finding::Cause(0));
+    }
+
+    #[test]
+    fn a_peer_that_ends_with_code_0_and_did_not_close_is_the_cause() {
+        let mut job = job(2);
+        job.blame(0, 1, Failed);
+        job.give_up(0);
+        job.end(1, End::Unclosed);
+        assert_eq!(job.finding(), Finding::Cause(1));
+        assert_eq!(job.tell(1), [0]);
+    }
+
+    #[test]
+    fn a_panic_comes_before_the_peers_that_leave_over_it_and_after_those_it_is_about() {
+        let mut job = job(2);
+        job.panic(1);
+        job.blame(0, 1, Failed);
+        job.end(0, End::Code(75));
+        job.blame(1, 0, Failed);
+        job.end(1, End::Code(101));
+        assert_eq!(job.finding(), Finding::Cause(1));
+        let mut job = Inquest::new(3);
+        job.panic(0); // It was caught.
+        job.blame(0, 1, Failed);
+        job.panic(0);
+        job.end(0, End::Code(101));
+        assert_eq!(job.finding(), Finding::Awaits(1, Failed));
+    }
+
+    #[test]
+    fn of_two_that_blame_each_other_the_one_who_was_blamed_first_is_the_cause() {
+        let mut job = job(2);
+        job.blame(0, 1, Early);
+        job.blame(1, 0, Failed);
+        job.end(0, End::Code(75));
+        job.end(1, End::Code(1));
+        assert_eq!(job.finding(), Finding::Cause(1));
+        assert_eq!(job.tell(1), [0]);
+    }
+
+    #[test]
+    fn a_rank_that_does_not_exist_cannot_be_blamed_and_nobody_blames_itself() {
+        let mut job = job(2);
+        let how = Failed;
+        assert!(job.hear(0, Report::Blames { rank: 2, how }).is_err());
+        job.blame(0, 0, Failed);
+        job.end(0, End::Code(1));
+        assert_eq!(job.finding(), Finding::Cause(0));
+    }
+
+    #[test]
+    fn no_reports_and_ends_hang_it_or_make_it_panic() {
+        let mut state = 11_u32; // The seed.
+        let mut any = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        };
+        for _ in 0..2000 {
+            let mut job = job(5);
+            let mut left: Vec<u32> = (0..5).collect();
+            while !left.is_empty() {
+                let rank = left[any(u32::try_from(left.len()).unwrap()) as usize];
+                match any(6) {
+                    0 => job.panic(rank),
+                    1 => job.blame(rank, any(5), Failed),
+                    2 => job.blame(rank, any(5), Early),
+                    3 => job.end(rank, End::Code(u8::try_from(any(3) * 37 + 1).unwrap())),
+                    4 => job.end(rank, End::Aborted),
+                    _ => job.end(rank, End::Well),
+                }
+                left.retain(|&rank| job.end_of(rank).is_none());
+                while let Finding::Cause(rank) = job.finding() {
+                    job.tell(rank);
+                }
+            }
+            while let Finding::Cause(rank) | Finding::Follows(rank) = job.finding() {
+                job.tell(rank);
+            }
+            assert_eq!(job.finding(), Finding::Nothing, "all have ended");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What a rank tells about failures to what started it: our launcher, or a test. From it the launcher finds the rank that failed
+//! first among those that ended because of each other.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+};
+
+use rustix::net::{SendFlags, send};
+
+use super::wire::{self, Line};
+
+/// One report. It is never answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Report {
+    /// Operations of this rank ended in an error because of a peer.
+    Blames {
+        /// The peer's rank in the world.
+        rank: u32,
+        /// How the peer left.
+        how: Leaving,
+    },
+    /// A thread of this rank panicked. The panic may be caught.
+    Panicked {
+        /// `src/main.rs:38:5`, or nothing where that is not known.
+        at: String,
+    },
+    /// The rank ends now, because of an error that a peer caused.
+    GivesUp {
+        /// The error.
+        why: String,
+    },
+}
+
+/// How a peer left, as far as others see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third way")]
+pub enum Leaving {
+    /// The peer failed.
+    Failed,
+    /// The peer closed its runtime, dropped a communicator or gave a collective up, perhaps because of its own error.
+    Early,
+}
+
+impl Report {
+    /// The line that carries it.
+    #[must_use]
+    pub fn line(&self) -> String {
+        match self {
+            Self::Blames { rank, how } => {
+                let rank = rank.to_string();
+                let how = match how {
+                    Leaving::Failed => FAILED,
+                    Leaving::Early => EARLY,
+                };
+                wire::line(BLAMES, &[("rank", &rank), ("how", how)])
+            }
+            Self::Panicked { at } => wire::line(PANICKED, &[("at", &wire::hex(at))]),
+            Self::GivesUp { why } => wire::line(GIVES_UP, &[("why", &wire::hex(why))]),
+        }
+    }
+
+    /// What a line reports; `None` for a line that is no report.
+    ///
+    /// # Errors
+    /// What is wrong with the report.
+    #[must_use]
+    pub fn read(line: Line<'_>) -> Option<Result<Self, &'static str>> {
+        let text = |name| {
+            let bytes = line.attribute(name).and_then(wire::unhex);
+            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        };
+        Some(match line.command() {
+            BLAMES => match (line.number("rank"), line.attribute("how")) {
+                (Some(rank), Some(FAILED)) => Ok(Self::Blames {
+                    rank,
+                    how: Leaving::Failed,
+                }),
+                (Some(rank), Some(EARLY)) => Ok(Self::Blames {
+                    rank,
+                    how: Leaving::Early,
+                }),
+                _ => Err("it blames no rank"),
+            },
+            PANICKED => Ok(Self::Panicked { at: text("at") }),
+            GIVES_UP => Ok(Self::GivesUp { why: text("why") }),
+            _ => return None,
+        })
+    }
+}
+
+/// Where reports go. All clones lead to the same place.
+#[derive(Clone)]
+pub struct Reporter(Arc<Inner>);
+
+struct Inner {
+    way: Way,
+    /// Each peer is blamed once for each way to leave.
+    blamed: Mutex<BTreeSet<(u32, Leaving)>>,
+}
+
+enum Way {
+    Socket(OwnedFd),
+    Thread(u32, mpsc::Sender<(u32, Report)>),
+}
+
+impl Reporter {
+    /// Sends lines over this socket.
+    pub(crate) fn socket(socket: OwnedFd) -> Self {
+        Self::new(Way::Socket(socket))
+    }
+
+    /// Sends values, as this rank, to another thread of the process.
+    pub(crate) fn thread(rank: u32, listener: mpsc::Sender<(u32, Report)>) -> Self {
+        Self::new(Way::Thread(rank, listener))
+    }
+
+    fn new(way: Way) -> Self {
+        Self(Arc::new(Inner {
+            way,
+            blamed: Mutex::default(),
+        }))
+    }
+
+    /// Says that operations ended because of the peer `rank`.
+    #[cold]
+    pub(crate) fn blame(&self, rank: u32, how: Leaving) {
+        let mut blamed = self.0.blamed.lock().unwrap_or_else(PoisonError::into_inner);
+        if blamed.insert((rank, how)) {
+            drop(blamed);
+            self.say(Report::Blames { rank, how });
+        }
+    }
+
+    /// Says it without waiting. Whether it is on its way: where the listener reads nothing there is no room for it.
+    #[cold]
+    pub(crate) fn say(&self, report: Report) -> bool {
+        match &self.0.way {
+            Way::Socket(socket) => {
+                let line = report.line();
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                send(socket, line.as_bytes(), flags) == Ok(line.len())
+            }
+            Way::Thread(rank, listener) => listener.send((*rank, report)).is_ok(),
+        }
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reporter")
+    }
+}
+
+const BLAMES: &str = "blames";
+const PANICKED: &str = "panicked";
+const GIVES_UP: &str = "gives_up";
+const FAILED: &str = "failed";
+const EARLY: &str = "early";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        for report in [
+            Report::Blames {
+                rank: 3,
+                how: Leaving::Failed,
+            },
+            Report::Blames {
+                rank: 0,
+                how: Leaving::Early,
+            },
+            Report::Panicked {
+                at: "src/a b.rs:3:5".to_owned(),
+            },
+            Report::GivesUp {
+                why: "recv: rank 1 failed; ü\n".to_owned(),
+            },
+        ] {
+            let line = report.line();
+            assert!(line.len() <= wire::REQUEST_MAX && line.ends_with('\n'));
+            let read = Report::read(Line::parse(line.as_bytes()).unwrap());
+            assert_eq!(read, Some(Ok(report)));
+        }
+    }
+
+    #[test]
+    fn a_report_fits_a_request_however_long_it_is_and_nonsense_is_refused() {
+        let long = Report::GivesUp {
+            why: "ü".repeat(4000),
+        };
+        assert!(long.line().len() <= wire::REQUEST_MAX);
+        let read = |line: &str| Report::read(Line::parse(line.as_bytes()).unwrap());
+        assert!(matches!(read("cmd=blames"), Some(Err(_))));
+        assert!(matches!(
+            read("cmd=blames rank=-1 how=failed"),
+            Some(Err(_))
+        ));
+        assert!(matches!(read("cmd=blames rank=1 how=x"), Some(Err(_))));
+        let nothing = Report::Panicked { at: String::new() };
+        assert_eq!(read("cmd=panicked at=0xé"), Some(Ok(nothing)));
+        assert_eq!(read("cmd=put key=a"), None);
+    }
+
+    #[test]
+    fn a_peer_is_blamed_once() {
+        let (listener, heard) = mpsc::channel();
+        let reporter = Reporter::thread(2, listener);
+        for _ in 0..3 {
+            reporter.blame(1, Leaving::Failed);
+        }
+        drop(reporter);
+        assert_eq!(heard.iter().count(), 1);
+    }
+}

@@ -1,0 +1,185 @@
+//! Why a rank's function failed, in a sentence, and whether that is the fault of a peer.
+
+use std::{any::Any, error::Error as StdError, fmt::Display};
+
+use crate::error::{Error, ErrorKind};
+
+/// Why a rank's function failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The error and what caused it.
+    pub sentence: String,
+    /// A peer caused it: it failed, left, or gave something up.
+    pub by_peer: bool,
+}
+
+impl Failure {
+    /// An error and its sources. A source that the sentence says already is not repeated.
+    pub(crate) fn of(error: &(dyn StdError + 'static)) -> Self {
+        let mut failure = Self {
+            sentence: error.to_string(),
+            by_peer: false,
+        };
+        let mut next = Some(error);
+        while let Some(one) = next {
+            let said = one.to_string();
+            if !failure.sentence.contains(&said) {
+                failure.sentence = format!("{}: {said}", failure.sentence);
+            }
+            let kind = one.downcast_ref::<Error>().map(|error| &error.kind);
+            failure.by_peer |= kind.is_some_and(is_by_peer);
+            next = one.source();
+        }
+        failure
+    }
+}
+
+/// Whether the error is the consequence of what a peer did, whose own error or end says more.
+fn is_by_peer(kind: &ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::PeerFailed { .. }
+            | ErrorKind::PeerFinished { .. }
+            | ErrorKind::Aborted { .. }
+            | ErrorKind::Revoked
+            | ErrorKind::NoWindow { .. }
+    )
+}
+
+/// What a rank's function may return: nothing, or a result whose error can be printed.
+pub trait Outcome {
+    /// Why it failed, if it did.
+    fn failure(self) -> Option<Failure>;
+}
+
+impl Outcome for () {
+    fn failure(self) -> Option<Failure> {
+        None
+    }
+}
+
+impl Outcome for Option<Failure> {
+    fn failure(self) -> Self {
+        self
+    }
+}
+
+impl<E: Display + 'static> Outcome for Result<(), E> {
+    fn failure(self) -> Option<Failure> {
+        let error = self.err()?;
+        if let Some(error) = known(&error) {
+            return Some(Failure::of(error));
+        }
+        Some(Failure {
+            // Error types that are no `Error`s print their sources in this form.
+            sentence: format!("{error:#}"),
+            by_peer: false,
+        })
+    }
+}
+
+/// Boxes of errors are no errors; they have sources all the same.
+fn known(error: &dyn Any) -> Option<&(dyn StdError + 'static)> {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return Some(error);
+    }
+    if let Some(error) = error.downcast_ref::<Box<dyn StdError + Send + Sync>>() {
+        return Some(&**error);
+    }
+    if let Some(error) = error.downcast_ref::<Box<dyn StdError + Send>>() {
+        return Some(&**error);
+    }
+    let boxed = error.downcast_ref::<Box<dyn StdError>>();
+    boxed.map(|error| &**error)
+}
+
+/// What the macros wrap a function's result in: where its type is written, an error can be asked for its sources.
+#[derive(Debug)]
+pub struct Told<T>(pub T);
+
+impl<E: StdError + 'static> Told<Result<(), E>> {
+    /// Why it failed, if it did.
+    pub fn failure(self) -> Option<Failure> {
+        self.0.err().map(|error| Failure::of(&error))
+    }
+}
+
+/// For what is no `Error`.
+pub trait Plain {
+    /// Why it failed, if it did.
+    fn failure(self) -> Option<Failure>;
+}
+
+impl<T: Outcome> Plain for Told<T> {
+    fn failure(self) -> Option<Failure> {
+        self.0.failure()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fmt::{Formatter, Result as Written},
+        io,
+    };
+
+    use super::*;
+    use crate::error::OpError;
+
+    #[derive(Debug)]
+    struct Step(&'static str, Error);
+
+    impl Display for Step {
+        fn fmt(&self, f: &mut Formatter<'_>) -> Written {
+            f.write_str(self.0)
+        }
+    }
+
+    impl StdError for Step {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&self.1)
+        }
+    }
+
+    fn failed() -> Error {
+        Error::new("recv", ErrorKind::PeerFinished { rank: 1 })
+    }
+
+    fn full() -> Error {
+        let why = io::Error::other("the disk is full");
+        Error::new("recv", ErrorKind::Transport(why))
+    }
+
+    #[test]
+    fn an_error_of_any_type_is_printed_with_its_sources_once() {
+        let told = Told(Err::<(), _>(Step("step 3", full())));
+        let failure = told.failure().unwrap();
+        assert_eq!(
+            failure.sentence,
+            "step 3: recv: the transport failed: the disk is full"
+        );
+        assert!(!failure.by_peer);
+        let boxed: Box<dyn StdError> = Box::new(Step("step 4", full()));
+        let failure = Told(Err::<(), _>(boxed)).failure().unwrap();
+        assert!(failure.sentence.starts_with("step 4: recv: "));
+        let failure = Told(Err::<(), _>("no such grid")).failure().unwrap();
+        assert_eq!(failure.sentence, "no such grid");
+        assert!(Told(()).failure().is_none());
+        assert!(Told(Ok::<(), io::Error>(())).failure().is_none());
+    }
+
+    #[test]
+    fn a_peer_is_at_fault_wherever_it_stands_in_the_chain() {
+        let by_peer = |failure: Option<Failure>| failure.unwrap().by_peer;
+        assert!(by_peer(Told(Err(failed())).failure()));
+        assert!(by_peer(Told(Err(Step("step 5", failed()))).failure()));
+        let boxed: Box<dyn StdError + Send + Sync> = Box::new(Step("step 5", failed()));
+        assert!(by_peer(Told(Err(boxed)).failure()));
+        let with_buffer = OpError {
+            error: failed(),
+            buf: vec![1],
+        };
+        assert!(by_peer(Told(Err(with_buffer)).failure()));
+        assert!(!by_peer(Told(Err(io::Error::other("x"))).failure()));
+    }
+}

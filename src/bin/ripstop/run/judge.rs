@@ -1,0 +1,151 @@
+//! Which rank is to blame: the one that failed first, and not the one that was seen to end first.
+
+use std::time::Duration;
+
+use ripstop_rt::boot::{
+    inquest::{ENDED_BY_PEER, End, Finding},
+    report::{Leaving, Report},
+};
+
+use super::KeepGoing;
+use super::job::{Job, now};
+use super::message;
+use super::server::shown;
+use super::verdict::{Cause, code};
+
+impl Job {
+    pub(super) fn handle_report(&mut self, rank: u32, report: Report) {
+        if let Err(why) = self.inquest.hear(rank, report) {
+            self.fail(Cause::Garbled { rank, why });
+        }
+    }
+
+    /// Says what is to be said about the ranks that have ended, as far as it is known which of them failed first.
+    pub(super) fn judge(&mut self) {
+        while self.ending.is_none() {
+            let patience = match self.inquest.finding() {
+                Finding::Nothing => break,
+                Finding::Cause(rank) => {
+                    self.blame(rank);
+                    continue;
+                }
+                Finding::Follows(rank) => {
+                    self.let_follow(rank);
+                    continue;
+                }
+                Finding::Awaits(_, Leaving::Failed) => PATIENCE,
+                Finding::Awaits(_, Leaving::Early) | Finding::AwaitsAny => SHORT_PATIENCE,
+            };
+            let now = now();
+            let since = self.held.map_or(now, |(since, _)| since);
+            self.held = Some((since, since + patience));
+            if since + patience > now {
+                return;
+            }
+            self.blame_likeliest();
+        }
+        self.held = None;
+    }
+
+    /// All have ended, so nothing more is waited for.
+    pub(super) fn judge_rest(&mut self) {
+        self.judge();
+        while self.ending.is_none() && self.inquest.finding() != Finding::Nothing {
+            self.blame_likeliest();
+        }
+        let followers = std::mem::take(&mut self.followers);
+        if self.ending.is_none() && !followers.is_empty() {
+            self.tell(&self.ended_too(&followers));
+        }
+    }
+
+    /// It is not known who failed first, and will not be.
+    fn blame_likeliest(&mut self) {
+        let rank = match self.inquest.finding() {
+            // Its end is long awaited, and the others are sure that it failed.
+            Finding::Awaits(rank, Leaving::Failed) => rank,
+            _ => self.inquest.likeliest(),
+        };
+        self.blame(rank);
+    }
+
+    /// The rank failed first, of those about which nothing was said yet.
+    fn blame(&mut self, rank: u32) {
+        let followers = self.inquest.tell(rank);
+        let of_rank = &self.ranks[rank as usize];
+        let (pid, status) = (of_rank.id(), of_rank.status);
+        let mut more = match self.inquest.end_of(rank) {
+            Some(End::Unclosed) => " without closing its runtime".to_owned(),
+            _ => String::new(),
+        };
+        if let Some(at) = self.inquest.panicked_at(rank) {
+            more += &format!(", panicked at {}", shown(at.as_bytes()));
+        }
+        if let Some(why) = self.inquest.gave_up(rank) {
+            more += &format!(": {}", shown(why.as_bytes()));
+        } else if let Some(peer) = self.inquest.blamed_by(rank) {
+            more += &self.after(peer);
+        }
+        if !followers.is_empty() {
+            more += &format!("; {}", self.ended_too(&followers));
+        }
+        let first = followers
+            .first()
+            .and_then(|&rank| self.ranks[rank as usize].status);
+        let otherwise = first.map_or(ENDED_BY_PEER, code);
+        self.fail(Cause::Failed {
+            rank,
+            pid,
+            status,
+            more,
+            otherwise,
+        });
+    }
+
+    /// What it had lost before, which may have to do with it.
+    fn after(&self, peer: u32) -> String {
+        match self.inquest.end_of(peer) {
+            None => format!(", after it lost rank {peer}, which still runs"),
+            Some(End::Well) => format!(", after rank {peer} had left"),
+            Some(_) => format!(", after rank {peer} had failed"),
+        }
+    }
+
+    /// The rank ended because of one about which all was said. One that did not give up may have had another reason.
+    fn let_follow(&mut self, rank: u32) {
+        if self.inquest.gave_in(rank) {
+            self.followers.push(rank);
+            self.inquest.tell(rank);
+        } else {
+            self.blame(rank);
+        }
+    }
+
+    /// `ranks 0 and 2 ended because of it (rank 0: barrier, communicator 0: …)`.
+    fn ended_too(&self, followers: &[u32]) -> String {
+        let ranks = message::ranks(followers);
+        let why = |&rank: &u32| Some((rank, self.inquest.gave_up(rank)?));
+        match followers.iter().find_map(why) {
+            Some((rank, why)) => {
+                let why = shown(why.as_bytes());
+                format!("{ranks} ended because of it (rank {rank}: {why})")
+            }
+            None => format!("{ranks} ended because of it"),
+        }
+    }
+
+    /// Some ranks failed, and those that were to live on did.
+    pub(super) fn has_survived(&self) -> bool {
+        let ranks = || 0..self.size;
+        self.keep_going == Some(KeepGoing::Ok)
+            && self.ending.is_none()
+            && ranks().any(|rank| self.inquest.end_of(rank) == Some(End::Well))
+            && !ranks().any(|rank| self.inquest.gave_in(rank))
+    }
+}
+
+/// Time to print a long trace, or to write a core, on a machine that does other work as well.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time to end, for a rank of which others only know that it left.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
