@@ -174,6 +174,44 @@ fn ranks_that_the_launcher_ends_say_nothing_about_each_other() {
     }
 }
 
+/// Hydra ends all ranks when one is killed by a signal, whatever it is told, so under it they end with a code.
+#[test]
+fn survivors_go_on_under_mpich() {
+    survive_under(
+        "mpiexec.hydra",
+        "mpich",
+        &["-disable-auto-cleanup"],
+        &["exit 3", "panic"],
+    );
+}
+
+#[test]
+fn survivors_go_on_under_open_mpi() {
+    survive_under(
+        "orterun",
+        "openmpi-bin",
+        &["--oversubscribe", "--enable-recovery"],
+        &["exit 3", "panic", "kill"],
+    );
+}
+
+fn survive_under(name: &str, package: &str, options: &[&str], fates: &[&str]) {
+    if !is_installed(name, package) {
+        return;
+    }
+    for fate in fates {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "90", name]).args(options);
+        let as_root = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+        command.envs(as_root.map(|variable| (variable, "1")));
+        command.args(["-n", "3"]).stdin(Stdio::null());
+        let job = ended(program(command, fate, "survive"));
+        for rank in [0, 2] {
+            job.says_once(&format!("rank {rank} survived"));
+        }
+    }
+}
+
 #[test]
 fn a_program_that_a_rank_starts_is_told_that_it_is_no_rank() {
     let this = std::env::current_exe().unwrap();

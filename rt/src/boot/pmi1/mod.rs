@@ -6,6 +6,7 @@
 mod fd;
 mod pieces;
 mod stream;
+mod survive;
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,9 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     let ours = environment
         .get(LAUNCHER)
         .is_some_and(|named| wire::connection(fd, &socket).is_ok_and(|mine| mine == named));
+    if !ours {
+        survive::outlive_sigusr1();
+    }
     let mut client = Client::new(Stream::new(socket, environment.answer_limit()?), ours)?;
     let node = client.node_of(rank, size, environment)?;
     Ok(Boot {
