@@ -128,7 +128,7 @@ pub fn unhex(digits: &str) -> Option<Vec<u8>> {
 }
 
 /// Two digits each, and room for a command and a number beside them.
-const HEX_MAX: usize = 400;
+const HEX_MAX: usize = 490;
 
 #[cfg(test)]
 mod tests {

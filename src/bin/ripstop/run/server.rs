@@ -283,7 +283,7 @@ fn abort(rank: u32, line: Line<'_>) -> Effect {
 pub(super) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
-        .take(300)
+        .take(500)
         .flat_map(char::escape_debug)
         .collect()
 }
