@@ -63,7 +63,7 @@ impl Deaths {
         };
         // Now that the descriptor holds the process, the pid cannot be reused: is it the one that opened the rank?
         match proc::started(entry.pid) {
-            Ok(started) if started != entry.started => return false,
+            Ok(started) if !proc::is_same_start(started, entry.started) => return false,
             Err(why) if why.kind() == io::ErrorKind::NotFound => return false,
             _ => {} // not known, for want of descriptors
         }

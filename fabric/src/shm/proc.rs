@@ -21,7 +21,7 @@ pub(super) fn open_fd_of_process(
 ) -> io::Result<OwnedFd> {
     let opened = open_fd_of(pid, fd, flags)?;
     // Afterwards: if it has the pid now, it had it when we opened.
-    if started(pid)? == since {
+    if is_same_start(started(pid)?, since) {
         Ok(opened)
     } else {
         let why = format!("process {pid} has ended, and another one has its pid");
@@ -30,20 +30,60 @@ pub(super) fn open_fd_of_process(
 }
 
 /// When process `pid` started, in clock ticks since boot: with the pid, it names a process for ever.
+///
+/// The system counts from the boot of the reader's time namespace. This number is the same for all readers, but for one tick.
 pub(super) fn started(pid: u32) -> io::Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    started_at(&format!("/proc/{pid}/stat"))
+}
+
+/// When this process started, also where `/proc` has other numbers for processes than this process has; 0 without `/proc`.
+pub(super) fn started_self() -> u64 {
+    started_at("/proc/self/stat").unwrap_or_default()
+}
+
+/// Whether two readers, maybe of different time namespaces, have read when one process started.
+pub(super) const fn is_same_start(one: u64, other: u64) -> bool {
+    one.abs_diff(other) <= 1
+}
+
+fn started_at(path: &str) -> io::Result<u64> {
+    let stat = std::fs::read_to_string(path)?;
     // The second field is the program's name in parentheses, which may hold anything.
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let field = after_name
         .split_ascii_whitespace()
         .nth(STARTED_AFTER_NAME)
-        .and_then(|text| text.parse().ok());
-    field.ok_or_else(|| {
+        .and_then(|text| text.parse::<u64>().ok());
+    let field = field.ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("/proc/{pid}/stat has no start time"),
+            format!("{path} has no start time"),
         )
-    })
+    })?;
+    Ok(field.wrapping_sub_signed(boot_shift()))
+}
+
+/// By how many ticks this process's time namespace has its boot earlier than the system had.
+fn boot_shift() -> i64 {
+    let space = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    // The offsets are of the namespace that children will be in.
+    if space("time") != space("time_for_children") {
+        return 0;
+    }
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    shift_in(&offsets, rustix::param::clock_ticks_per_second())
+}
+
+fn shift_in(offsets: &str, ticks: u64) -> i64 {
+    let mut lines = offsets.lines().map(str::split_ascii_whitespace);
+    let boot = lines.find_map(|mut words| (words.next() == Some("boottime")).then_some(words));
+    let mut numbers = boot.into_iter().flatten().map(|word| word.parse().ok());
+    let mut next = || numbers.next().flatten().unwrap_or(0_i64);
+    let (seconds, nanoseconds) = (next(), next());
+    let ticks = i64::try_from(ticks).unwrap_or(100).max(1);
+    seconds
+        .saturating_mul(ticks)
+        .saturating_add(nanoseconds / (1_000_000_000 / ticks).max(1))
 }
 
 /// Field 22 of the line, when the first after the name is field 3.
@@ -53,7 +93,7 @@ const STARTED_AFTER_NAME: usize = 22 - 3;
 mod tests {
     use std::{io::ErrorKind, os::fd::AsRawFd};
 
-    use super::{OFlags, open_fd_of_process, started};
+    use super::{OFlags, open_fd_of_process, shift_in, started, started_self};
 
     #[test]
     fn a_process_started_after_the_first_one() {
@@ -67,7 +107,21 @@ mod tests {
         let (me, fd) = (std::process::id(), u32::try_from(file.as_raw_fd()).unwrap());
         let since = started(me).unwrap();
         assert!(open_fd_of_process((me, since), fd, OFlags::RDONLY).is_ok());
-        let of_stranger = open_fd_of_process((me, since + 1), fd, OFlags::RDONLY);
+        let of_stranger = open_fd_of_process((me, since + 2), fd, OFlags::RDONLY);
         assert_eq!(of_stranger.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_process_knows_its_own_start() {
+        assert_eq!(started_self(), started(std::process::id()).unwrap());
+    }
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_in_ticks() {
+        let offsets = "monotonic         5         0\nboottime       1000  20000000\n";
+        assert_eq!(shift_in(offsets, 100), 100_002);
+        assert_eq!(shift_in("boottime -3 990000000\n", 100), -201);
+        assert_eq!(shift_in("", 100), 0, "no time namespaces");
+        assert_eq!(shift_in("boottime x", 100), 0);
     }
 }
