@@ -15,7 +15,6 @@ use std::{
 };
 
 use rustix::{
-    fs::OFlags,
     pipe::PipeFlags,
     thread::futex::{self, Flags},
 };
@@ -23,7 +22,8 @@ use rustix::{
 use super::{
     Wake,
     board::{Board, PeerState},
-    proc,
+    handover::lend_pipe,
+    reach::{self, Pipe},
     spare::{self, Spare},
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
 pub(super) struct Bell {
     word: FutexWord,
     /// Both ends of the pipe, when that is how this rank is woken.
-    pipe: Option<(Arc<OwnedFd>, OwnedFd)>,
+    pipe: Option<(Arc<OwnedFd>, Arc<OwnedFd>)>,
     /// For peers that are woken through theirs.
     _spare: Option<Arc<Spare>>,
     barrier: bool,
@@ -50,7 +50,9 @@ impl Bell {
             Wake::Fd => {
                 let (read, write) =
                     rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-                Some((Arc::new(read), write))
+                let (read, write) = (Arc::new(read), Arc::new(write));
+                lend_pipe(&read, &write);
+                Some((read, write))
             }
         };
         let barrier = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
@@ -136,7 +138,7 @@ impl Bell {
 pub(super) struct PeerBell {
     word: FutexWord,
     /// The pipe to write to, opened when it is needed first.
-    pipe: Option<OwnedFd>,
+    pipe: Option<Pipe>,
     rank: u32,
     fence: bool,
 }
@@ -207,10 +209,8 @@ impl PeerBell {
         // Who leaves says so before it closes its pipe, whose number may be another one's then.
         let is_here = || board.state_of(self.rank) == PeerState::Ready;
         let open = || {
-            let process = board.entry(self.rank).process();
-            // For both, because a write to a pipe without readers raises SIGPIPE.
-            let pipe = proc::open_fd_of_process(process, fd, OFlags::RDWR | OFlags::NONBLOCK);
-            pipe.ok().filter(|pipe| is_pipe(pipe) && is_here())
+            let pipe = reach::pipe(board, self.rank, fd);
+            pipe.ok().filter(|pipe| is_pipe(&pipe.write) && is_here())
         };
         if self.pipe.is_none() {
             self.pipe = open();
@@ -226,9 +226,9 @@ impl PeerBell {
     }
 }
 
-fn wake_by(pipe: &OwnedFd) -> bool {
+fn wake_by(pipe: &Pipe) -> bool {
     // A full one wakes as well.
-    let _written = rustix::io::write(pipe, &[1]);
+    let _written = rustix::io::write(&pipe.write, &[1]);
     true
 }
 

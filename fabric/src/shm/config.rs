@@ -85,8 +85,8 @@ pub(super) fn check(config: &ShmConfig, shape: Shape) -> io::Result<()> {
 }
 
 /// What the driver can do here.
-pub(super) fn caps(single_copy: bool) -> Caps {
-    let forbidden = || Err("process_vm_readv is switched off by the configuration".to_owned());
+pub(super) fn caps(single_copy: bool, is_split: bool) -> Caps {
+    let forbidden = |why: &str| Err(why.to_owned());
     Caps {
         name: "shm",
         inline_max: ring::ROOM,
@@ -100,10 +100,14 @@ pub(super) fn caps(single_copy: bool) -> Caps {
         by_processor: true,
         counters: true,
         names: false,
-        any_memory: if single_copy {
-            cma::probe()
+        any_memory: if !single_copy {
+            forbidden("process_vm_readv is switched off by the configuration")
+        } else if is_split {
+            forbidden(
+                "the ranks are in user or PID namespaces of their own, without /proc or not dumpable: start them in one container",
+            )
         } else {
-            forbidden()
+            cma::probe()
         },
         tag_matching: None,
         triggered_max: 0,

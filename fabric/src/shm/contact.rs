@@ -7,6 +7,8 @@ use super::{
     bell::PeerBell,
     board::{Entry, PeerState, index},
     cells::{self, Inbox},
+    handover,
+    life::LifeName,
     mapped::CELLS_TAKEN,
 };
 use crate::driver::{Down, Peer, Sink};
@@ -26,6 +28,7 @@ impl Shm {
         if !self.board.enter(self.rank, &entry) {
             return Err(taken(self.rank, PeerState::Failed));
         }
+        handover::open_when_asked(&self.board, self.rank);
         self.ring_all();
         Ok(())
     }
@@ -109,7 +112,7 @@ impl Shm {
         }
         if self.board.state_of(rank) != PeerState::Ready {
             Reach::Down
-        } else if ends && self.deaths.watches(self.board.entry(rank).pid) {
+        } else if ends && self.deaths.watches(self.board.entry(rank).life) {
             self.expecting = true;
             Reach::Absent // and soon down
         } else {
@@ -171,6 +174,7 @@ impl Shm {
             return 0;
         }
         self.lacking = false;
+        handover::open_when_asked(&self.board, self.rank);
         for rank in 0..self.board.size() {
             match self.board.state_of(rank) {
                 PeerState::Finished => self.see_off(rank, Down::Finished),
@@ -331,7 +335,7 @@ impl Shm {
 
     /// Whether a command waits for the end of a process that nothing will tell of.
     pub(super) fn must_look_for_deaths(&self) -> bool {
-        let unwatched = |rank| !self.deaths.watches(self.board.entry(rank).pid);
+        let unwatched = |rank| !self.deaths.watches(self.board.entry(rank).life);
         self.copies.dying().any(unwatched)
     }
 
@@ -345,8 +349,8 @@ impl Shm {
         for rank in dying {
             self.watch_rank(rank); // where there was no descriptor for that before
         }
-        for pid in self.deaths.poll() {
-            self.mark_dead(pid);
+        for process in self.deaths.poll() {
+            self.mark_dead(process);
         }
         for rank in self.deaths.overdue() {
             if self.board.process_of(rank).is_some() {
@@ -357,11 +361,11 @@ impl Shm {
         }
     }
 
-    fn mark_dead(&self, pid: u32) {
+    fn mark_dead(&self, process: LifeName) {
         let mut news = false;
         for rank in 0..self.board.size() {
-            let died = self.board.process_of(rank) == Some(pid) && self.board.bury(rank);
-            news |= died || self.board.left_untold(rank, pid);
+            let died = self.board.process_of(rank) == Some(process) && self.board.bury(rank);
+            news |= died || self.board.left_untold(rank, process);
         }
         if news {
             self.tell_all();
@@ -370,7 +374,7 @@ impl Shm {
 
     fn watch_rank(&mut self, rank: u32) {
         if !self.deaths.watch(&self.board, rank) {
-            self.mark_dead(self.board.entry(rank).pid);
+            self.mark_dead(self.board.entry(rank).life);
         }
     }
 
@@ -386,8 +390,8 @@ impl Shm {
 
     /// Watches our neighbours on the board.
     pub(super) fn watch(&mut self) {
-        for pid in self.deaths.watch_next(&self.board) {
-            self.mark_dead(pid);
+        for process in self.deaths.watch_next(&self.board) {
+            self.mark_dead(process);
         }
     }
 

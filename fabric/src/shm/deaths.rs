@@ -8,27 +8,26 @@ use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc, time::Duration}
 
 use rustix::{
     event::epoll::{self, CreateFlags, EventData, EventFlags},
-    process::Pid,
     time::Timespec,
 };
 
 use super::{
     board::{Board, PeerState},
     late::Late,
-    life::Life,
-    proc,
+    life::{Life, LifeName, own_life},
+    reach,
 };
 
 /// The processes that are watched.
 #[derive(Debug)]
 pub(super) struct Deaths {
     epoll: Arc<OwnedFd>,
-    /// By pid; ranks of one process share the descriptor.
-    watched: BTreeMap<u32, Life>,
+    /// Ranks of one process share the descriptor.
+    watched: BTreeMap<LifeName, Life>,
     /// Those that have no process yet.
     late: Late,
     me: u32,
-    own_pid: u32,
+    own: LifeName,
 }
 
 impl Deaths {
@@ -39,7 +38,7 @@ impl Deaths {
             watched: BTreeMap::new(),
             late: Late::new(patience),
             me,
-            own_pid: std::process::id(),
+            own: own_life(),
         })
     }
 
@@ -49,54 +48,48 @@ impl Deaths {
 
     /// Watches the process of `rank`. `false` when it is dead already.
     pub(super) fn watch(&mut self, board: &Board, rank: u32) -> bool {
-        let entry = board.entry(rank);
-        if entry.pid == self.own_pid || self.watched.contains_key(&entry.pid) {
+        let process = board.entry(rank).life;
+        if process == self.own || self.watched.contains_key(&process) {
             return true;
         }
-        let Some(pid) = i32::try_from(entry.pid).ok().and_then(Pid::from_raw) else {
-            return false;
-        };
-        let life = match Life::open(pid) {
+        let life = match reach::life(board, rank) {
             Ok(life) => life,
-            // Without descriptors the death is noticed by the neighbours, or not before a command fails.
-            Err(why) => return why != rustix::io::Errno::SRCH,
-        };
-        // Now that the descriptor holds the process, the pid cannot be reused: is it the one that opened the rank?
-        match proc::started(entry.pid) {
-            Ok(started) if !proc::is_same_start(started, entry.started) => return false,
             Err(why) if why.kind() == io::ErrorKind::NotFound => return false,
-            _ => {} // not known, for want of descriptors
-        }
-        let data = EventData::new_u64(entry.pid.into());
-        if let Some(pidfd) = life.descriptor()
-            && epoll::add(&self.epoll, pidfd, data, EventFlags::IN).is_ok()
-        {
-            self.watched.insert(entry.pid, life);
+            // It was asked, and is not asked again at each turn: others tell of its end.
+            Err(why) if why.kind() == io::ErrorKind::TimedOut => Life::UNTOLD,
+            // Without descriptors the death is noticed by the neighbours, or not before a command fails.
+            Err(_) => return true,
+        };
+        let data = EventData::new_u64(process);
+        let is_added = |pidfd| epoll::add(&self.epoll, pidfd, data, EventFlags::IN).is_ok();
+        if life.descriptor().is_none_or(is_added) {
+            self.watched.insert(process, life);
         }
         true
     }
 
     /// Whether the end of a process will wake us.
-    pub(super) fn watches(&self, pid: u32) -> bool {
-        self.watched.contains_key(&pid)
+    pub(super) fn watches(&self, process: LifeName) -> bool {
+        let life = self.watched.get(&process);
+        life.is_some_and(|life| life.descriptor().is_some())
     }
 
     /// Tells whether a pid still names the process that is watched.
-    pub(super) fn life_of(&self, pid: u32) -> Life {
-        self.watched.get(&pid).cloned().unwrap_or(Life::UNTOLD)
+    pub(super) fn life_of(&self, process: LifeName) -> Life {
+        self.watched.get(&process).cloned().unwrap_or(Life::UNTOLD)
     }
 
     /// Watches the next rank that is open and not in our process, and those before it that are about to open: they do not watch
     /// anybody yet. Gives back the processes among them that are dead already.
-    pub(super) fn watch_next(&mut self, board: &Board) -> Vec<u32> {
+    pub(super) fn watch_next(&mut self, board: &Board) -> Vec<LifeName> {
         let mut dead = Vec::new();
         for rank in (self.me + 1..board.size()).chain(0..self.me) {
-            let other = |pid: &u32| *pid != self.own_pid;
-            let Some(pid) = board.process_of(rank).filter(other) else {
+            let other = |process: &LifeName| *process != self.own;
+            let Some(process) = board.process_of(rank).filter(other) else {
                 continue;
             };
             if !self.watch(board, rank) {
-                dead.push(pid);
+                dead.push(process);
             }
             if board.state_of(rank) == PeerState::Ready {
                 break;
@@ -120,8 +113,8 @@ impl Deaths {
         self.late.overdue()
     }
 
-    /// The pids that have died since the last time. They are not watched any more.
-    pub(super) fn poll(&mut self) -> Vec<u32> {
+    /// The processes that have died since the last time. They are not watched any more.
+    pub(super) fn poll(&mut self) -> Vec<LifeName> {
         let mut events = [std::mem::MaybeUninit::uninit(); EVENTS_MAX];
         let now = Timespec {
             tv_sec: 0,
@@ -132,10 +125,11 @@ impl Deaths {
         };
         let dead = events
             .iter()
-            .filter_map(|event| u32::try_from(event.data.u64()).ok())
+            .map(|event| event.data.u64())
+            .filter(|process| self.watched.contains_key(process))
             .collect::<Vec<_>>();
-        for pid in &dead {
-            let life = self.watched.remove(pid);
+        for process in &dead {
+            let life = self.watched.remove(process);
             if let Some(pidfd) = life.as_ref().and_then(Life::descriptor) {
                 let _unless_it_is_gone = epoll::delete(&self.epoll, pidfd);
             }

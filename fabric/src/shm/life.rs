@@ -1,9 +1,10 @@
 //! Whether a pid still names the process that it did: pids are given to others once their process has died and was waited for.
 
 use std::{
+    hash::{BuildHasher, RandomState},
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -15,6 +16,20 @@ use rustix::{
 };
 
 use crate::driver::Failure;
+
+/// What names a process on a board. Two processes may have one pid, in two namespaces.
+pub(super) type LifeName = u64;
+
+/// The name of this process. A process that was forked has another one than its parent.
+pub(super) fn own_life() -> LifeName {
+    static OWN: Mutex<(u32, LifeName)> = Mutex::new((0, 0));
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = std::process::id();
+    if own.0 != pid {
+        *own = (pid, RandomState::new().hash_one(pid) >> 1); // and no other number in `deaths`
+    }
+    own.1
+}
 
 /// The process behind a pid.
 ///
@@ -36,9 +51,13 @@ impl Life {
     pub(super) const UNTOLD: Self = Self(None);
 
     pub(super) fn open(pid: Pid) -> rustix::io::Result<Self> {
-        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        pidfd_open(pid, PidfdFlags::empty()).map(Self::of)
+    }
+
+    /// By a descriptor of the process.
+    pub(super) fn of(pidfd: OwnedFd) -> Self {
         let seen = AtomicU64::new(0);
-        Ok(Self(Some(Arc::new(Watched { pidfd, seen }))))
+        Self(Some(Arc::new(Watched { pidfd, seen })))
     }
 
     pub(super) fn descriptor(&self) -> Option<&OwnedFd> {

@@ -9,6 +9,7 @@ use super::{
     bell::PeerBell,
     board::Board,
     cells::{self, LINE_MAX, Outbox},
+    life::{LifeName, own_life},
     mapped::{CELLS_TAKEN, Mapped},
     parted::Parted,
     pool::Pool,
@@ -26,8 +27,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) rank: u32,
-    /// Its pid, and when it started.
-    pub(super) process: (u32, u64),
+    /// Its pid, where that means the same to us.
+    pub(super) pid: Option<u32>,
+    pub(super) process: LifeName,
     pub(super) segment: Segment,
     bell: PeerBell,
     /// Our ring in its segment, once we have something to send.
@@ -55,11 +57,14 @@ pub(super) enum Stall {
 
 impl Link {
     pub(super) fn new(board: &Board, rank: u32, segment: Segment, barrier: bool) -> Self {
-        let process = board.entry(rank).process();
+        let entry = board.entry(rank);
+        let alike = board.own_spaces().number_alike(entry.spaces);
+        let is_ours = entry.life == own_life();
         let bell = PeerBell::new(board, rank, barrier);
         Self {
             rank,
-            process,
+            pid: (alike || is_ours).then_some(entry.pid),
+            process: entry.life,
             segment,
             bell,
             out: None,
@@ -230,12 +235,13 @@ impl Link {
     /// The region of the peer that `key` names, and where in it the `len` granted bytes start.
     pub(super) fn resolve(
         &mut self,
+        board: &Board,
         key: RemoteRegion,
         len: usize,
     ) -> Result<(Region, usize), Failure> {
         let owner = Owner {
+            board,
             rank: self.rank,
-            process: self.process,
             segment: &self.segment,
         };
         self.imports.resolve(&owner, key, len)

@@ -45,6 +45,7 @@ mod copies;
 mod deaths;
 mod footprint;
 mod gate;
+mod handover;
 mod inbound;
 mod late;
 mod life;
@@ -59,9 +60,11 @@ mod parted;
 mod pool;
 mod proc;
 mod processes;
+mod reach;
 mod regions;
 mod ring;
 mod segment;
+mod spaces;
 mod spare;
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -70,6 +73,7 @@ mod tests;
 pub use board::{Board, PeerState};
 pub use config::{ShmConfig, Wake};
 pub use footprint::Footprint;
+pub use handover::Meeting;
 pub use node::Node;
 pub use processes::Processes;
 
@@ -134,7 +138,7 @@ impl Shm {
         };
         config::check(&config, shape)?;
         let rank = config.rank;
-        if !board.claim(rank)? {
+        if !board.claim(rank) {
             return Err(contact::taken(rank, board.state_of(rank)));
         }
         Self::enter(board, config, shape).inspect_err(|_| board.disclaim(rank))
@@ -168,7 +172,7 @@ impl Shm {
         let shm = Self {
             rank,
             board: board.clone(),
-            caps: config::caps(single_copy),
+            caps: config::caps(single_copy, board.is_split()),
             counters,
             bell: Bell::new(board, rank, wake)?,
             deaths: Deaths::new(rank, patience)?,

@@ -119,7 +119,7 @@ impl Shm {
             return Err(Refusal::Never(Failure::PeerDown));
         };
         if key.kind == MAPPED {
-            let (region, offset) = link.resolve(key, len)?;
+            let (region, offset) = link.resolve(&self.board, key, len)?;
             return Ok(Remote::Mapped { region, offset });
         }
         let secret = link.segment.secret();
@@ -130,11 +130,10 @@ impl Shm {
         };
         let fits = key == expected && key.base.checked_add(key.len).is_some();
         let may = fits && self.caps.any_memory.is_ok();
-        if may {
-            let (pid, _) = link.process;
+        if let Some(pid) = link.pid.filter(|_| may) {
             Ok(Remote::Plain {
                 pid,
-                life: self.deaths.life_of(pid),
+                life: self.deaths.life_of(link.process),
                 address: key.base,
                 gate: Gate {
                     board: self.board.clone(),

@@ -6,6 +6,8 @@ use super::{
     Node,
     board::{Board, PeerState},
     deaths::Deaths,
+    handover,
+    life::LifeName,
 };
 use crate::driver::{Down, Ends, Peer, WaitOn};
 
@@ -48,6 +50,9 @@ impl Processes {
 
     /// Watches the processes of all ranks, which have come; some have ended since.
     pub(crate) fn watch(&mut self) {
+        if let Some(own) = self.node.place_of(self.rank) {
+            handover::open_when_asked(&self.node.board, own);
+        }
         for place in (0..self.node.board.size()).take(WATCHED_MAX) {
             let process = self.node.board.process_of(place);
             if let Some(process) = process
@@ -82,10 +87,12 @@ impl Processes {
         }
     }
 
-    fn mark_dead(&mut self, pid: u32) {
+    fn mark_dead(&mut self, process: LifeName) {
         let board = &self.node.board;
         for (&rank, place) in self.node.ranks.iter().zip(0..board.size()) {
-            if board.entry(place).pid == pid && has_failed(board, place) && self.ended.insert(rank)
+            if board.entry(place).life == process
+                && has_failed(board, place)
+                && self.ended.insert(rank)
             {
                 self.fresh.push(Peer(rank));
             }
@@ -111,8 +118,13 @@ impl Processes {
     /// Whether the process of this rank lives, but stands still: by a signal, in a debugger, or because its memory is on a disk.
     pub(crate) fn stands_still(&self, Peer(rank): Peer) -> bool {
         let place = self.node.place_of(rank);
-        let pid = place.and_then(|place| self.node.board.process_of(place));
-        pid.is_some_and(|pid| self.deaths.watches(pid) && is_stopped(pid))
+        place.is_some_and(|place| {
+            let board = &self.node.board;
+            let (process, entry) = (board.process_of(place), board.entry(place));
+            process.is_some_and(|process| self.deaths.watches(process))
+                && board.own_spaces().number_alike(entry.spaces)
+                && is_stopped(entry.pid)
+        })
     }
 }
 

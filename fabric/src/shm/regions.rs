@@ -14,10 +14,10 @@ use std::{
     },
 };
 
-use rustix::fs::OFlags;
-
 use super::{
-    proc,
+    board::Board,
+    handover::lend_memory,
+    reach,
     segment::{Segment, TABLE_SLOTS},
 };
 use crate::{
@@ -65,6 +65,7 @@ impl Exports {
                 .compare_exchange(generation, 0, AcqRel, Relaxed);
             true
         });
+        lend_memory(&region);
         let entry = (generation, region.downgrade());
         match self.regions.get_mut(slot as usize) {
             Some(place) => *place = entry,
@@ -166,9 +167,8 @@ impl Imports {
 /// Whose region it is.
 #[derive(Debug)]
 pub(super) struct Owner<'a> {
+    pub(super) board: &'a Board,
     pub(super) rank: u32,
-    /// Its pid, and when it started.
-    pub(super) process: (u32, u64),
     pub(super) segment: &'a Segment,
 }
 
@@ -182,7 +182,7 @@ fn open(
     let fd = table.atomic_u32(at + FD).load(Relaxed);
     let len =
         usize::try_from(table.atomic_u64(at + LEN).load(Relaxed)).map_err(|_| Failure::BadRange)?;
-    let fd = proc::open_fd_of_process(owner.process, fd, OFlags::RDWR);
+    let fd = reach::memory(owner.board, owner.rank, fd);
     fence(Acquire);
     if live.load(Relaxed) != generation {
         return Err(Failure::BadRange);

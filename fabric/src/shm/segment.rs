@@ -15,13 +15,12 @@ use std::{
     },
 };
 
-use rustix::fs::OFlags;
-
 use super::{
     board::{Board, Entry, index},
     cells::CELLS_LEN,
+    handover::lend_memory,
     mapped::CONTROL_LEN,
-    proc,
+    reach,
     ring::SLOT_LEN,
 };
 use crate::memory::Region;
@@ -62,12 +61,13 @@ impl Segment {
             .atomic_u64(SECRET_AT)
             .store(RandomState::new().hash_one(rank), Relaxed);
         region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
+        lend_memory(&region);
         Ok(Self { region, shape })
     }
 
     /// Maps the segment of a peer.
     pub(super) fn open(board: &Board, rank: u32, entry: &Entry) -> io::Result<Self> {
-        let fd = proc::open_fd_of_process(entry.process(), entry.segment_fd, OFlags::RDWR)?;
+        let fd = reach::memory(board, rank, entry.segment_fd)?;
         let len = usize::try_from(entry.segment_len).unwrap_or(usize::MAX);
         let region = Region::open(fd, len, true)?;
         let of = |at| region.atomic_u32(at).load(Relaxed);

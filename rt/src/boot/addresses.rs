@@ -32,6 +32,8 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
     let Some((board, arrival)) = made else {
         return attach(boot, leader, &key);
     };
+    // For ranks that do not find the board by its address alone; without it those hear why.
+    let meeting = (ranks > 1).then(|| board.meet());
     let seconds = limit.as_secs();
     board.wait_for_all(limit).map_err(|attached| {
         board.fail_absent(); // Nobody can come any more, once the maker has ended.
@@ -41,6 +43,7 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
             seconds,
         }
     })?;
+    drop(meeting);
     arrival.stay();
     Ok(board)
 }

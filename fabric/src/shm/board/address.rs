@@ -2,15 +2,20 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::atomic::Ordering::{AcqRel, Acquire, Relaxed},
 };
 
 use rustix::fs::OFlags;
 
 use super::{
-    super::proc, ATTACHED_AT, Board, COOKIE_AT, JOB_AT, MAGIC, MAGIC_AT, SIZE_AT, SIZE_MAX,
-    VERSION, VERSION_AT, board_len,
+    super::{
+        handover::{self, PATIENCE},
+        proc,
+        spaces::Spaces,
+    },
+    ATTACHED_AT, Board, COOKIE_AT, JOB_AT, MAGIC, MAGIC_AT, SIZE_AT, SIZE_MAX, VERSION, VERSION_AT,
+    board_len,
 };
 use crate::memory::Region;
 
@@ -20,11 +25,13 @@ impl Board {
     #[must_use]
     pub fn address(&self) -> String {
         let (pid, fd) = (std::process::id(), self.region.as_fd().as_raw_fd());
+        let Spaces { user, pid: pids } = self.own_spaces();
         format!(
-            "{pid}:{fd}:{}:{}:{:016x}",
+            "{pid}:{fd}:{}:{}:{:016x}:{:016x}:{user}:{pids}",
             self.region.len(),
             self.size,
-            self.cookie
+            self.cookie,
+            self.name(),
         )
     }
 
@@ -37,15 +44,13 @@ impl Board {
         let Some(parsed) = Address::parse(address) else {
             return Err(refusal(io::ErrorKind::InvalidInput, address, NOT_ONE));
         };
+        let spaces = Spaces::own();
+        let fd = parsed
+            .open(spaces)
+            .map_err(|why| refusal(why.kind(), address, &why.to_string()))?;
         let Address {
-            pid,
-            fd,
-            len,
-            size,
-            cookie,
+            len, size, cookie, ..
         } = parsed;
-        let fd = proc::open_fd_of(pid, fd, OFlags::RDWR)
-            .map_err(|why| refusal(why.kind(), address, &format!("{CANNOT_OPEN} ({why})")))?;
         let region = Region::open(fd, len, true)
             .map_err(|why| refusal(why.kind(), address, &format!("it cannot be mapped: {why}")))?;
         let job = region.atomic_u32(JOB_AT).load(Relaxed);
@@ -54,9 +59,11 @@ impl Board {
             size,
             job,
             cookie,
+            spaces,
         };
         match found.check() {
             Ok(()) => {
+                found.look_where(); // Before the maker sees that all are here.
                 found.region.atomic_u32(ATTACHED_AT).fetch_add(1, AcqRel);
                 found.tell();
                 Ok(found)
@@ -104,6 +111,10 @@ struct Address {
     len: usize,
     size: u32,
     cookie: u64,
+    /// What the maker's socket is named by.
+    name: u64,
+    /// Where the maker is.
+    spaces: Spaces,
 }
 
 impl Address {
@@ -115,10 +126,35 @@ impl Address {
             len: parts.next()?.parse().ok()?,
             size: parts.next()?.parse().ok()?,
             cookie: u64::from_str_radix(parts.next()?, 16).ok()?,
+            name: u64::from_str_radix(parts.next()?, 16).ok()?,
+            spaces: Spaces {
+                user: parts.next()?.parse().ok()?,
+                pid: parts.next()?.parse().ok()?,
+            },
         };
         let sane =
             parts.next().is_none() && (1..=SIZE_MAX).contains(&address.size) && address.len > 0;
         sane.then_some(address)
+    }
+
+    /// The board's descriptor, from where the maker shows it or else from the maker.
+    fn open(&self, own: Spaces) -> io::Result<OwnedFd> {
+        let hidden = if own.number_alike(self.spaces) {
+            match proc::open_fd_of(self.pid, self.fd, OFlags::RDWR) {
+                Err(why) if why.kind() == io::ErrorKind::PermissionDenied => why.to_string(),
+                opened => {
+                    let gone =
+                        |why| io::Error::new(io::Error::kind(&why), format!("{GONE} ({why})"));
+                    return opened.map_err(gone);
+                }
+            }
+        } else {
+            "it has no number here".to_owned()
+        };
+        let maker = "the rank that made it";
+        let spaces = (own, self.spaces);
+        handover::board(self.name, self.cookie, PATIENCE)
+            .map_err(|why| handover::unreached(&hidden, &why, spaces, maker))
     }
 }
 
@@ -126,9 +162,7 @@ fn refusal(kind: io::ErrorKind, address: &str, why: &str) -> io::Error {
     io::Error::new(kind, format!("the node's board at {address:?}: {why}"))
 }
 
-const NOT_ONE: &str =
-    "this is not an address (pid:fd:length:ranks:cookie); start all ranks with one launcher";
-const CANNOT_OPEN: &str = "it cannot be opened; run all ranks of a node as one user and in one pid namespace, and keep the \
-                           leader alive until all are attached";
+const NOT_ONE: &str = "this is not an address (pid:fd:length:ranks:cookie:name:namespaces); start all ranks with one launcher";
+const GONE: &str = "it cannot be opened; keep the leader alive until all are attached";
 const OTHER_JOB: &str =
     "this is not the board of this job; run the same build of the program on all ranks";

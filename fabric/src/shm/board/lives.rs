@@ -8,18 +8,20 @@
 //! Which process the owner is stands in the line from `ARRIVED` on: it is written in `ARRIVING`, by whoever took the line, and
 //! whoever then reads the state with acquire sees it. All that peers need is published in the same way with `READY`.
 
-use std::{
-    io,
-    sync::atomic::{
-        AtomicU32,
-        Ordering::{AcqRel, Acquire, Relaxed, Release},
-    },
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use super::{
-    super::{bell::PeerBell, proc},
-    ABSENT, ARRIVED, ARRIVING, Board, Entry, FAILED, FENCE, FINISHED, OPENING, PID, PIPE_FD, READY,
-    SEGMENT_FD, SEGMENT_LEN, STARTED, STATE, TOLD,
+    super::{
+        bell::PeerBell,
+        handover,
+        life::{LifeName, own_life},
+        proc,
+    },
+    ABSENT, ARRIVED, ARRIVING, Board, Entry, FAILED, FENCE, FINISHED, LIFE, OPENING, PID,
+    PID_SPACE, PIPE_FD, READY, SEGMENT_FD, SEGMENT_LEN, STARTED, STATE, TOLD, USER_SPACE,
 };
 use crate::counters::Counters;
 
@@ -27,7 +29,7 @@ impl Board {
     /// Says that `rank` is in this process, before it opens its driver: from here on the others notice when the process ends.
     /// Whether the rank's line was free until now.
     pub fn arrive(&self, rank: u32) -> bool {
-        rank < self.size && self.come(rank).unwrap_or(false)
+        rank < self.size && self.come(rank)
     }
 
     /// Says that `rank`, which is in this process, has failed, and wakes who waits for it. When it had ended before, nothing
@@ -50,15 +52,15 @@ impl Board {
     }
 
     /// The process that a rank is in, from its arrival to its end.
-    pub(in super::super) fn process_of(&self, rank: u32) -> Option<u32> {
+    pub(in super::super) fn process_of(&self, rank: u32) -> Option<LifeName> {
         let there = WITH_PROCESS.contains(&self.state(rank).load(Acquire));
-        there.then(|| self.word(rank, PID).load(Relaxed))
+        there.then(|| self.long(rank, LIFE).load(Relaxed))
     }
 
     /// Takes a rank's line for its driver, so that nobody else opens the same rank: whether that was possible.
-    pub(in super::super) fn claim(&self, rank: u32) -> io::Result<bool> {
-        self.come(rank)?;
-        Ok(self.process_of(rank) == Some(std::process::id()) && self.step(rank, ARRIVED, OPENING))
+    pub(in super::super) fn claim(&self, rank: u32) -> bool {
+        self.come(rank);
+        self.process_of(rank) == Some(own_life()) && self.step(rank, ARRIVED, OPENING)
     }
 
     /// Gives a claimed line back.
@@ -84,6 +86,7 @@ impl Board {
         let left = self.step(rank, READY, if failed { FAILED } else { FINISHED });
         if left {
             self.changes().fetch_add(1, Release);
+            self.release_thread(rank);
         }
         left
     }
@@ -94,9 +97,9 @@ impl Board {
     }
 
     /// Whether a rank left whose process has ended before it could tell: whoever asks first has to.
-    pub(in super::super) fn left_untold(&self, rank: u32, pid: u32) -> bool {
+    pub(in super::super) fn left_untold(&self, rank: u32, process: LifeName) -> bool {
         ENDED.contains(&self.state(rank).load(Acquire))
-            && self.word(rank, PID).load(Relaxed) == pid
+            && self.long(rank, LIFE).load(Relaxed) == process
             && self.word(rank, TOLD).swap(1, Relaxed) == 0
     }
 
@@ -115,19 +118,24 @@ impl Board {
         let how = if failed { FAILED } else { FINISHED };
         let ends = |state| (state != FAILED).then_some(how);
         let _ended = self.state(rank).fetch_update(Release, Relaxed, ends);
+        self.release_thread(rank);
     }
 
-    fn come(&self, rank: u32) -> io::Result<bool> {
-        let pid = std::process::id();
-        let started = proc::started_self();
+    fn come(&self, rank: u32) -> bool {
         if !self.step(rank, ABSENT, ARRIVING) {
-            return Ok(false);
+            return false;
         }
-        self.word(rank, PID).store(pid, Relaxed);
-        self.long(rank, STARTED).store(started, Relaxed);
+        let spaces = self.own_spaces();
+        self.word(rank, PID).store(std::process::id(), Relaxed);
+        self.long(rank, STARTED)
+            .store(proc::started_self(), Relaxed);
+        self.long(rank, LIFE).store(own_life(), Relaxed);
+        self.word(rank, USER_SPACE).store(spaces.user, Relaxed);
+        self.word(rank, PID_SPACE).store(spaces.pid, Relaxed);
         let came = self.step(rank, ARRIVING, ARRIVED);
         self.changes().fetch_add(1, Release);
-        Ok(came)
+        handover::open_when_asked(self, rank);
+        came
     }
 
     fn end(&self, rank: u32, from: &[u32]) -> bool {
@@ -135,6 +143,7 @@ impl Board {
         let ended = self.state(rank).fetch_update(AcqRel, Relaxed, fail).is_ok();
         if ended {
             self.tell();
+            self.release_thread(rank);
         }
         ended
     }
@@ -150,7 +159,7 @@ impl Board {
 
     /// Wakes every rank that may sleep, also one that the rank which is gone was about to wake, with the fence of those who have
     /// no barrier.
-    fn tell_all(&self) {
+    pub(super) fn tell_all(&self) {
         let counters = Counters::default();
         for rank in (0..self.size).filter(|rank| self.state(*rank).load(Acquire) == READY) {
             PeerBell::new(self, rank, false).ring_anyway(self, &counters);

@@ -22,8 +22,10 @@ use rustix::{
 mod address;
 mod lives;
 mod notes;
+mod spread;
 
 use self::notes::NOTE_LEN;
+use super::spaces::Spaces;
 use crate::{driver::FutexWord, memory::Region};
 
 /// The table of the ranks of one node, in one memfd that all of them map.
@@ -37,6 +39,8 @@ pub struct Board {
     /// How many ranks of the job there is room for notes of.
     job: u32,
     cookie: u64,
+    /// The namespaces of this process.
+    spaces: Spaces,
 }
 
 /// What the board says about a rank.
@@ -72,18 +76,22 @@ impl Board {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let region = Region::create("ripstop-board", board_len(size, job), true)?;
-        let cookie = RandomState::new().hash_one(std::process::id());
+        let [cookie, name] = [(); 2].map(|()| RandomState::new().hash_one(std::process::id()));
         region.atomic_u32(VERSION_AT).store(VERSION, Relaxed);
         region.atomic_u32(SIZE_AT).store(size, Relaxed);
         region.atomic_u32(JOB_AT).store(job, Relaxed);
         region.atomic_u64(COOKIE_AT).store(cookie, Relaxed);
+        region.atomic_u64(NAME_AT).store(name, Relaxed);
         region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
-        Ok(Self {
+        let board = Self {
             region,
             size,
             job,
             cookie,
-        })
+            spaces: Spaces::own(),
+        };
+        board.say_where();
+        Ok(board)
     }
 
     /// Waits until all other ranks have attached. A board is found through its maker's open descriptor, so its maker waits
@@ -183,6 +191,11 @@ impl Board {
             segment_len: self.long(rank, SEGMENT_LEN).load(Relaxed),
             pipe_fd: self.word(rank, PIPE_FD).load(Relaxed).checked_sub(1),
             fence: self.word(rank, FENCE).load(Relaxed) != 0,
+            life: self.long(rank, LIFE).load(Relaxed),
+            spaces: Spaces {
+                user: self.word(rank, USER_SPACE).load(Relaxed),
+                pid: self.word(rank, PID_SPACE).load(Relaxed),
+            },
         }
     }
 
@@ -238,6 +251,9 @@ pub(super) struct Entry {
     pub(super) pipe_fd: Option<u32>,
     /// It cannot use `membarrier`, so whoever rings its bell has to use a fence.
     pub(super) fence: bool,
+    /// What names its process on this board: pids are numbers in a namespace.
+    pub(super) life: u64,
+    pub(super) spaces: Spaces,
 }
 
 impl Entry {
@@ -257,7 +273,7 @@ const fn board_len(size: u32, job: u32) -> usize {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// So that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
@@ -268,6 +284,11 @@ const SIZE_AT: usize = 12;
 const COOKIE_AT: usize = 16;
 const JOB_AT: usize = 24;
 const ATTACHED_AT: usize = 28;
+const NAME_AT: usize = 32;
+const MAKER_USER_SPACE_AT: usize = 40;
+const MAKER_PID_SPACE_AT: usize = 44;
+const SPREAD_AT: usize = 48;
+const PATHS_AT: usize = 52;
 const CHANGES_AT: usize = 64;
 const RANKS_AT: usize = 128;
 
@@ -282,9 +303,14 @@ const SEGMENT_LEN: usize = 24;
 const FENCE: usize = 32;
 const CLOSING: usize = 36;
 const TOLD: usize = 40;
+const USER_SPACE: usize = 44;
+const PID_SPACE: usize = 48;
+const LIFE: usize = 56;
 const BELL: usize = 64;
 const CPU: usize = 68;
 const COPIES_WITH: usize = 72;
+const CALLS: usize = 76;
+const CALLS_HEARD: usize = 80;
 
 const ABSENT: u32 = 0;
 const READY: u32 = 1;

@@ -1,7 +1,7 @@
 //! Put and get, measured at the driver: no runtime, and nobody at work on the other side.
 #![expect(unsafe_code, reason = "promises a driver that local memory stays")]
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use ripstop::{
     Settings,
@@ -96,6 +96,11 @@ fn meet(boot: &mut Boot) -> Result<Board, Trouble> {
         let board = Board::create(boot.size)?;
         boot.exchange.put("perf-board", &board.address())?;
         boot.exchange.fence()?;
+        let _meeting = board.meet()?;
+        let absent = "a rank did not come to the board of rank 0: did it fail at start?";
+        board
+            .wait_for_all(Duration::from_secs(60))
+            .map_err(|_| absent)?;
         return Ok(board);
     }
     boot.exchange.fence()?;

@@ -1,0 +1,169 @@
+//! A rank's thread that hands its descriptors over when it is called.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::Ordering::{Acquire, Release},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    net::RecvFlags,
+    process::{PidfdFlags, getpid, pidfd_open},
+    thread::futex::{self, Flags},
+};
+
+use super::{
+    super::board::{Board, PeerState},
+    GIVEN, NOTHING, REQUEST_LEN, STRANGER, Wanted,
+    doors::{self, Doors},
+    give, lent,
+};
+
+/// Has a rank of this process answer from now on, if ranks of this board may have to ask.
+pub(in super::super) fn open_when_asked(board: &Board, rank: u32) {
+    if !board.hands_over() || board.size() == 1 {
+        return;
+    }
+    if let Entry::Vacant(place) = lock().entry((board.cookie(), rank))
+        && let Ok(desk) = Desk::open(board, rank)
+    {
+        place.insert(desk); // else the next occasion may find room for a thread
+    }
+}
+
+/// The rank has left: when it is one of this process, it answers no more.
+pub(in super::super) fn close(board: &Board, rank: u32) {
+    let desk = lock().remove(&(board.cookie(), rank));
+    board.call(rank);
+    drop(desk);
+}
+
+/// The thread of a rank. Dropped, it has ended.
+#[derive(Debug)]
+struct Desk {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    /// A process that was forked has the value and not the thread.
+    process: u32,
+}
+
+/// The ranks of this process that have a thread, with the cookies of their boards.
+static OPEN: Mutex<BTreeMap<(u64, u32), Desk>> = Mutex::new(BTreeMap::new());
+
+fn lock() -> MutexGuard<'static, BTreeMap<(u64, u32), Desk>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Desk {
+    fn open(board: &Board, rank: u32) -> io::Result<Self> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (board, stopped) = (board.clone(), Arc::clone(&stop));
+        let thread = thread(move || stay(&board, rank, &stopped))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+            process: std::process::id(),
+        })
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        let _told = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+pub(super) fn thread(serve: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let thread = thread::Builder::new().name("ripstop-desk".to_owned());
+    thread.stack_size(STACK).spawn(serve)
+}
+
+const STACK: usize = 128 << 10;
+
+/// Sleeps until it is called, and answers, until the rank has left the board.
+fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
+    let (calls, mut heard) = (board.calls(rank), 0);
+    while !has_left(board, rank) {
+        let now = calls.load(Acquire);
+        if now == heard {
+            let _changed = futex::wait(calls, Flags::empty(), now, None);
+            continue;
+        }
+        heard = now;
+        let name = doors::of_rank(board.name(), rank);
+        let mut doors = Doors::open(&name);
+        if board.needs_paths() {
+            doors.show(&name);
+        }
+        while let Some(socket) = doors.answer(Some(stop), Some(IDLE)) {
+            doors.hide(); // The next who looks for them calls again.
+            answer(&socket, board.cookie(), hand_over);
+        }
+        drop(doors);
+        board.calls_heard(rank).store(now, Release);
+    }
+}
+
+/// A rank that asks for one thing often asks for another at once.
+const IDLE: Duration = Duration::from_millis(20);
+
+fn has_left(board: &Board, rank: u32) -> bool {
+    let state = board.state_of(rank);
+    matches!(state, PeerState::Finished | PeerState::Failed)
+}
+
+fn hand_over(wanted: Wanted, give: &mut dyn FnMut(&[BorrowedFd<'_>])) {
+    match wanted {
+        Wanted::Memory(number) => match lent::memory(number) {
+            Some(region) => give(&[region.as_fd()]),
+            None => give(&[]),
+        },
+        Wanted::Pipe(number) => match lent::pipe(number) {
+            Some([read, write]) => give(&[read.as_fd(), write.as_fd()]),
+            None => give(&[]),
+        },
+        Wanted::Life => match pidfd_open(getpid(), PidfdFlags::empty()) {
+            Ok(pidfd) => give(&[pidfd.as_fd()]),
+            Err(_) => give(&[]),
+        },
+        Wanted::Board => give(&[]),
+    }
+}
+
+/// Answers one request, if the one who asks is of our user and our job.
+pub(super) fn answer(
+    socket: &OwnedFd,
+    cookie: u64,
+    find: impl FnOnce(Wanted, &mut dyn FnMut(&[BorrowedFd<'_>])),
+) {
+    if !doors::is_ours(socket) {
+        return; // It sees whose socket this is.
+    }
+    let mut request = [0; REQUEST_LEN + 1];
+    let Ok((len, _)) = rustix::net::recv(socket, &mut request, RecvFlags::empty()) else {
+        return;
+    };
+    match Wanted::decode(&request[..len]) {
+        Some((wanted, theirs)) if theirs == cookie => find(wanted, &mut |given| {
+            give(
+                socket,
+                if given.is_empty() { NOTHING } else { GIVEN },
+                given,
+            );
+        }),
+        _ => give(socket, STRANGER, &[]),
+    }
+}

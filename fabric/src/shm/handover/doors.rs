@@ -1,0 +1,282 @@
+//! Sockets with names, at which ranks of one node and of one user find each other from different namespaces.
+#![expect(
+    unsafe_code,
+    reason = "the other end's number may be 0, seen from another PID namespace, which the wrapper's type does not allow"
+)]
+
+use std::{
+    fmt, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::{FileTypeExt, MetadataExt},
+    },
+    path::PathBuf,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fs::Mode,
+    io::Errno,
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect as call,
+        listen, socket_with,
+        sockopt::{Timeout, set_socket_timeout},
+    },
+    process::geteuid,
+    time::Timespec,
+};
+
+pub(super) fn of_board(board: u64) -> String {
+    format!("{PREFIX}{board:016x}-board")
+}
+
+pub(super) fn of_rank(board: u64, rank: u32) -> String {
+    format!("{PREFIX}{board:016x}-{rank}")
+}
+
+/// Sockets that listen, as long as this is kept.
+#[derive(Debug)]
+pub(super) struct Doors(Vec<Door>);
+
+#[derive(Debug)]
+struct Door {
+    listener: OwnedFd,
+    path: Option<PathBuf>,
+}
+
+impl Doors {
+    /// Those that are seen in this network namespace, which leave nothing behind, whatever ends this process.
+    pub(super) fn open(name: &str) -> Self {
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok();
+        let door = address.and_then(|address| Door::open(&address, None).ok());
+        Self(door.into_iter().collect())
+    }
+
+    /// Opens those, too, that are found in a directory.
+    pub(super) fn show(&mut self, name: &str) {
+        clean_up();
+        let doors = paths(name).filter_map(|(address, path)| Door::open(&address, Some(path)).ok());
+        self.0.extend(doors);
+    }
+
+    /// Shows that this process looks for a socket of this name in directories.
+    pub(super) fn knock(name: &str) -> Self {
+        let mut doors = Self(Vec::new());
+        doors.show(&knock_of(name));
+        doors
+    }
+
+    /// Closes those in directories.
+    pub(super) fn hide(&mut self) {
+        self.0.retain(|door| door.path.is_none());
+    }
+
+    /// The next who calls, if anybody does within `limit`; not when there is something to read from `stop`.
+    pub(super) fn answer(
+        &self,
+        stop: Option<&OwnedFd>,
+        limit: Option<Duration>,
+    ) -> Option<OwnedFd> {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let listeners = self.0.iter().map(|door| &door.listener);
+        let mut polled: Vec<_> = stop
+            .into_iter()
+            .chain(listeners)
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        loop {
+            match poll(&mut polled, limit.as_ref()) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(_) => return None,
+            }
+            let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+            if stop.is_some() && ready.next() == Some(true) {
+                return None;
+            }
+            let called = self.0.iter().zip(ready).filter(|(_, ready)| *ready);
+            let mut accepted = called
+                .filter_map(|(door, _)| accept_with(&door.listener, SocketFlags::CLOEXEC).ok());
+            if let Some(socket) = accepted.next().filter(set_limits) {
+                return Some(socket);
+            }
+        }
+    }
+}
+
+impl Door {
+    fn open(address: &SocketAddrUnix, path: Option<PathBuf>) -> io::Result<Self> {
+        let listener = socket()?;
+        rustix::io::ioctl_fionbio(&listener, true)?;
+        bind(&listener, address)?;
+        let door = Self { listener, path };
+        if let Some(path) = &door.path {
+            rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
+        }
+        listen(&door.listener, BACKLOG)?;
+        Ok(door)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _gone = rustix::fs::unlink(path);
+        }
+    }
+}
+
+/// A connection to who listens under this name, and is of our user.
+pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
+    let mut failed = Errno::NOENT;
+    for address in places(name) {
+        let socket = socket()?;
+        let _limits = set_limits(&socket);
+        match call(&socket, &address) {
+            Ok(()) => {
+                let (theirs, ours) = (user_of(&socket)?, geteuid().as_raw());
+                if theirs == ours {
+                    return Ok(socket);
+                }
+                return Err(io::Error::other(TwoUsers { theirs, ours }));
+            }
+            // Where there is nobody says less than where somebody is.
+            Err(Errno::NOENT) => {}
+            Err(why) => failed = why,
+        }
+    }
+    Err(failed.into())
+}
+
+/// The other end is of another user, by the numbers that both have in our user namespace.
+#[derive(Debug)]
+pub(super) struct TwoUsers {
+    theirs: u32,
+    ours: u32,
+}
+
+impl fmt::Display for TwoUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { theirs, ours } = self;
+        write!(
+            f,
+            "it belongs to user {theirs} and this process to user {ours}: run all ranks of a node as one user"
+        )
+    }
+}
+
+impl std::error::Error for TwoUsers {}
+
+/// Whether a process looks for a socket of this name in directories.
+pub(super) fn is_knocked(name: &str) -> bool {
+    paths(&knock_of(name)).any(|(_, path)| path.exists())
+}
+
+fn knock_of(name: &str) -> String {
+    format!("{name}-knock")
+}
+
+/// Whether the other end is of our user.
+pub(super) fn is_ours(socket: &OwnedFd) -> bool {
+    user_of(socket).is_ok_and(|user| user == geteuid().as_raw())
+}
+
+/// By the number that the other end's user has in our user namespace.
+fn user_of(socket: &OwnedFd) -> io::Result<u32> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut len = libc::socklen_t::try_from(size_of_val(&peer)).map_err(io::Error::other)?;
+    // SAFETY: the option is a `ucred`, and so long is the value that is written to.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if answer == 0 {
+        Ok(peer.uid)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
+}
+
+/// Nobody waits for ever for the other end.
+fn set_limits(socket: &OwnedFd) -> bool {
+    [Timeout::Send, Timeout::Recv]
+        .into_iter()
+        .all(|which| set_socket_timeout(socket, which, Some(LIMIT)).is_ok())
+}
+
+/// Where a socket of this name may be.
+fn places(name: &str) -> impl Iterator<Item = SocketAddrUnix> + '_ {
+    let everywhere = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok();
+    let paths = paths(name).map(|(address, _)| address);
+    everywhere.into_iter().chain(paths)
+}
+
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let shared = ["/dev/shm", "/tmp"].map(PathBuf::from);
+    shared.into_iter().chain(own)
+}
+
+fn paths(name: &str) -> impl Iterator<Item = (SocketAddrUnix, PathBuf)> + '_ {
+    let paths = folders().map(move |folder| folder.join(name));
+    paths.filter_map(|path| Some((SocketAddrUnix::new(&path).ok()?, path)))
+}
+
+/// Removes what processes of ours have left that were killed while they listened.
+fn clean_up() {
+    for folder in folders() {
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let ours = files.filter(|file| {
+            let name = file.file_name();
+            name.to_str().is_some_and(|name| name.starts_with(PREFIX))
+        });
+        for file in ours.filter(is_old) {
+            let path = file.path();
+            let Ok(address) = SocketAddrUnix::new(&path) else {
+                continue;
+            };
+            let called = socket().map(|socket| call(&socket, &address));
+            if matches!(called, Ok(Err(Errno::CONNREFUSED))) {
+                let _gone = rustix::fs::unlink(&path);
+            }
+        }
+    }
+}
+
+/// Whether it is a socket of ours that nobody is just about to listen at.
+fn is_old(file: &std::fs::DirEntry) -> bool {
+    let Ok(about) = file.metadata() else {
+        return false;
+    };
+    let age = about.modified().ok().and_then(|made| made.elapsed().ok());
+    about.file_type().is_socket()
+        && about.uid() == geteuid().as_raw()
+        && age.is_some_and(|age| age > OLD)
+}
+
+const OLD: Duration = Duration::from_secs(60);
+const PREFIX: &str = "ripstop-";
+
+const LIMIT: Duration = Duration::from_secs(5);
+const BACKLOG: i32 = 4096;

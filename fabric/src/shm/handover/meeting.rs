@@ -1,0 +1,69 @@
+//! Where ranks get the board that do not find it under `/proc`: at its maker's, until all have it.
+
+use std::{io, os::fd::OwnedFd, sync::Arc, thread::JoinHandle, time::Duration};
+
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    time::Timespec,
+};
+
+use super::{
+    super::board::Board,
+    Wanted, desk,
+    doors::{self, Doors},
+};
+
+/// A thread that hands the board over, as long as this is kept.
+#[derive(Debug)]
+pub struct Meeting {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Meeting {
+    /// Listens from now on.
+    pub(in super::super) fn open(board: &Board) -> io::Result<Self> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (board, stopped) = (board.clone(), Arc::clone(&stop));
+        let serve = move || {
+            let name = doors::of_board(board.name());
+            let mut doors = Doors::open(&name);
+            let mut shown = false;
+            while !is_told(&stopped) {
+                match doors.answer(Some(&stopped), Some(LOOK)) {
+                    Some(socket) => {
+                        desk::answer(&socket, board.cookie(), |wanted, give| match wanted {
+                            Wanted::Board => give(&[board.as_fd()]),
+                            _ => give(&[]),
+                        })
+                    }
+                    None if !shown && doors::is_knocked(&name) => {
+                        shown = true;
+                        doors.show(&name);
+                    }
+                    None => {}
+                }
+            }
+        };
+        let thread = desk::thread(serve)?;
+        let thread = Some(thread);
+        Ok(Self { stop, thread })
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        let _told = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// Those in other networks are seen in a directory after this time. There is a file only if there is such a rank.
+const LOOK: Duration = Duration::from_millis(10);
+
+fn is_told(stop: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(stop, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,264 @@
+//! Descriptors for ranks that do not find them under `/proc`: in another user or PID namespace, without `/proc`, or of a process
+//! that is not dumpable.
+//!
+//! Such ranks ask for them at a socket. The maker of the board listens until all have attached (`meeting`); later each rank has a
+//! thread that sleeps until it is called on the board, and then listens for a moment (`desk`). So a socket has a name only while
+//! it is used. A name reaches those in the same network namespace, others find the socket in a directory (`doors`). Both ends see
+//! by the system that they are of one user; the board's cookie shows that the one who asks belongs to the job.
+
+mod desk;
+mod doors;
+mod lent;
+mod meeting;
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
+    thread::nanosleep,
+    time::{ClockId, Timespec, clock_gettime},
+};
+
+use self::doors::Doors;
+pub use self::meeting::Meeting;
+pub(super) use self::{
+    desk::{close, open_when_asked},
+    lent::{lend_memory, lend_pipe},
+};
+use super::{
+    board::{Board, PeerState},
+    spaces::Spaces,
+};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The board: only its maker has it to give.
+    Board,
+    /// The memory that the rank has published by this number.
+    Memory(u32),
+    /// Both ends of the pipe that the rank has published by this number: the one to read from first.
+    Pipe(u32),
+    /// A descriptor that tells when the rank's process has ended.
+    Life,
+}
+
+/// Asks the maker of a board, who listens when all have its name, or has ended.
+pub(super) fn board(name: u64, cookie: u64, patience: Duration) -> io::Result<OwnedFd> {
+    let name = doors::of_board(name);
+    let mut knock = None;
+    let look = |turn| {
+        if turn == TURNS_WITHOUT_PATHS {
+            knock = Some(Doors::knock(&name));
+        }
+        Ok(())
+    };
+    let given = try_again(&name, (cookie, Wanted::Board), patience, look);
+    drop(knock);
+    given?.pop().ok_or_else(nothing)
+}
+
+/// Asks a rank, which answers when its thread has been woken, and has as long as `patience`.
+///
+/// # Errors
+/// `NotFound` when it has ended, `TimedOut` when it did not answer, or why it cannot be reached.
+pub(super) fn of_rank(
+    board: &Board,
+    rank: u32,
+    wanted: Wanted,
+    patience: Duration,
+) -> io::Result<Vec<OwnedFd>> {
+    let name = doors::of_rank(board.name(), rank);
+    let call = |turn| {
+        if turn == TURNS_WITHOUT_PATHS {
+            board.need_paths();
+        }
+        let state = board.state_of(rank);
+        if matches!(state, PeerState::Finished | PeerState::Failed) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        board.call_once(rank);
+        Ok(())
+    };
+    try_again(&name, (board.cookie(), wanted), patience, call)
+}
+
+/// Asks who listens under a name, as often as nobody does, with `before` before each turn.
+fn try_again(
+    name: &str,
+    (cookie, wanted): (u64, Wanted),
+    patience: Duration,
+    mut before: impl FnMut(u32) -> io::Result<()>,
+) -> io::Result<Vec<OwnedFd>> {
+    let end = now().saturating_add(patience);
+    let mut pause = PAUSE_MIN;
+    for turn in 0.. {
+        before(turn)?;
+        let asked = doors::connect(name).and_then(|socket| ask(&socket, cookie, wanted));
+        match asked {
+            Err(why) if is_absent(&why) && now() < end => {}
+            Err(why) if is_absent(&why) => {
+                let why = format!("there is no answer at its socket ({why})");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            done => return done,
+        }
+        let time = Timespec::try_from(pause).unwrap_or_default();
+        let _interrupted = nanosleep(&time);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    unreachable!("the patience ends before the turns do")
+}
+
+/// So many fail when the owner is in another network namespace, or its thread slow to wake.
+const TURNS_WITHOUT_PATHS: u32 = 4;
+
+/// Why a descriptor was not had: the system does not show it, for the reason `hidden`, and its owner could not be asked.
+pub(super) fn unreached(
+    hidden: &str,
+    why: &io::Error,
+    (own, theirs): (Spaces, Spaces),
+    owner: &str,
+) -> io::Error {
+    let is_other_users = why.get_ref().is_some_and(|why| why.is::<doors::TwoUsers>());
+    let sentence = if is_other_users {
+        format!("it is out of reach: {why}")
+    } else {
+        let obstacle = own.obstacle(theirs, owner);
+        format!(
+            "it cannot be opened ({hidden}), and {owner} cannot be asked for it ({why}); {obstacle}, or let the ranks share /tmp, \
+             /dev/shm or the network namespace"
+        )
+    };
+    io::Error::new(io::ErrorKind::PermissionDenied, sentence)
+}
+
+/// The longest that a rank waits for another one's answer: as long as a busy machine may take to run its thread.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// Nobody listens, or not any more. An owner that has closed what is wanted has answered.
+fn is_absent(why: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof, WouldBlock,
+    };
+    match why.kind() {
+        NotFound => why.raw_os_error().is_some(),
+        kind => matches!(
+            kind,
+            ConnectionRefused | ConnectionReset | BrokenPipe | UnexpectedEof | WouldBlock
+        ),
+    }
+}
+
+fn ask(socket: &OwnedFd, cookie: u64, wanted: Wanted) -> io::Result<Vec<OwnedFd>> {
+    let request = wanted.encode(cookie);
+    let sent = rustix::net::send(socket, &request, SendFlags::NOSIGNAL)?;
+    debug_assert_eq!(sent, request.len(), "a packet goes whole");
+    receive(socket)
+}
+
+fn receive(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
+    let mut word = [0_u8; 8];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GIVEN_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [io::IoSliceMut::new(&mut word)];
+    let come = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut given = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            given.extend(descriptors);
+        }
+    }
+    match word[..come.bytes] {
+        [] => Err(io::ErrorKind::UnexpectedEof.into()),
+        [GIVEN, count, ..] if usize::from(count) == given.len() => Ok(given),
+        // Fewer came than were sent.
+        [GIVEN, ..] => Err(Errno::MFILE.into()),
+        [STRANGER, ..] => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the other end belongs to another job: start all ranks with one launcher",
+        )),
+        _ => Err(nothing()),
+    }
+}
+
+/// An answer, unless the one who asked has hung up.
+fn give(socket: &OwnedFd, status: u8, given: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GIVEN_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fits = given.is_empty() || control.push(SendAncillaryMessage::ScmRights(given));
+    debug_assert!(fits, "at most {GIVEN_MAX}");
+    let word = [status, u8::try_from(given.len()).unwrap_or_default()];
+    let _hung_up = sendmsg(
+        socket,
+        &[io::IoSlice::new(&word)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    );
+}
+
+/// What was asked for is not there, or not any more.
+fn nothing() -> io::Error {
+    let why = "its owner has closed it";
+    io::Error::new(io::ErrorKind::NotFound, why)
+}
+
+const GIVEN: u8 = 1;
+const STRANGER: u8 = 2;
+const NOTHING: u8 = 3;
+/// Descriptors in one answer.
+const GIVEN_MAX: usize = 2;
+
+impl Wanted {
+    fn encode(self, cookie: u64) -> [u8; REQUEST_LEN] {
+        let (kind, number) = match self {
+            Self::Board => (1_u32, 0),
+            Self::Memory(number) => (2, number),
+            Self::Pipe(number) => (3, number),
+            Self::Life => (4, 0),
+        };
+        let mut request = [0; REQUEST_LEN];
+        request[..8].copy_from_slice(&cookie.to_le_bytes());
+        request[8..12].copy_from_slice(&kind.to_le_bytes());
+        request[12..].copy_from_slice(&number.to_le_bytes());
+        request
+    }
+
+    /// What is wanted, and the cookie that goes with it.
+    fn decode(request: &[u8]) -> Option<(Self, u64)> {
+        let request: &[u8; REQUEST_LEN] = request.try_into().ok()?;
+        let word = |at: usize| {
+            let bytes = request[at..].first_chunk::<4>().copied();
+            u32::from_le_bytes(bytes.unwrap_or_default())
+        };
+        let cookie = u64::from(word(4)) << 32 | u64::from(word(0));
+        let wanted = match (word(8), word(12)) {
+            (1, 0) => Self::Board,
+            (2, number) => Self::Memory(number),
+            (3, number) => Self::Pipe(number),
+            (4, 0) => Self::Life,
+            _ => return None,
+        };
+        Some((wanted, cookie))
+    }
+}
+
+const REQUEST_LEN: usize = 16;
+
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

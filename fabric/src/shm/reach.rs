@@ -1,0 +1,128 @@
+//! How another rank's descriptors are had: from `/proc`, or from the rank itself where that does not show them.
+
+use std::{io, os::fd::OwnedFd, time::Duration};
+
+use rustix::{fs::OFlags, process::Pid};
+
+use super::{
+    board::Board,
+    handover::{self, PATIENCE, Wanted},
+    life::Life,
+    proc,
+};
+
+/// Both ends of a pipe, of which one may be the other, too.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    pub(super) write: OwnedFd,
+    /// Kept open, because a write to a pipe without readers raises SIGPIPE.
+    _read: Option<OwnedFd>,
+}
+
+/// The memory that a rank has published by this number.
+///
+/// The caller checks that it got what it wanted: the number may be another one's meanwhile.
+pub(super) fn memory(board: &Board, rank: u32, number: u32) -> io::Result<OwnedFd> {
+    let handed = |given: Vec<OwnedFd>| given.into_iter().next();
+    find(board, rank, number, OFlags::RDWR, |why| {
+        hand(board, rank, Wanted::Memory(number), why, handed)
+    })
+}
+
+/// The pipe that a rank has published by this number; as above.
+pub(super) fn pipe(board: &Board, rank: u32, number: u32) -> io::Result<Pipe> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK;
+    let both = find(board, rank, number, flags, Err).map(|write| Pipe { write, _read: None });
+    let handed = |given: Vec<OwnedFd>| {
+        let [read, write] = <[OwnedFd; 2]>::try_from(given).ok()?;
+        let _read = Some(read);
+        Some(Pipe { write, _read })
+    };
+    match both {
+        Err(why) if is_hidden(&why) => hand(board, rank, Wanted::Pipe(number), why, handed),
+        done => done,
+    }
+}
+
+/// What tells when a rank's process has ended.
+///
+/// # Errors
+/// `NotFound` when it has ended, else that there is no descriptor for it.
+pub(super) fn life(board: &Board, rank: u32) -> io::Result<Life> {
+    let entry = board.entry(rank);
+    if !board.own_spaces().number_alike(entry.spaces) {
+        let given = handover::of_rank(board, rank, Wanted::Life, MOMENT)?;
+        let pidfd = given.into_iter().next().ok_or(io::ErrorKind::Other)?;
+        return Ok(Life::of(pidfd));
+    }
+    let gone = || io::Error::from(io::ErrorKind::NotFound);
+    let pid = i32::try_from(entry.pid).ok().and_then(Pid::from_raw);
+    let life = match Life::open(pid.ok_or_else(gone)?) {
+        Err(rustix::io::Errno::SRCH) => return Err(gone()),
+        Err(why) => return Err(why.into()),
+        Ok(life) => life,
+    };
+    // Now that the descriptor holds the process, the pid cannot be reused: is it the one that opened the rank?
+    match proc::started(entry.pid) {
+        Ok(started) if !proc::is_same_start(started, entry.started) => Err(gone()),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Err(gone()),
+        _ => Ok(life), // not known, for want of descriptors
+    }
+}
+
+/// A rank that lives answers sooner; of one that does not, others tell.
+const MOMENT: Duration = Duration::from_secs(2);
+
+fn find(
+    board: &Board,
+    rank: u32,
+    number: u32,
+    flags: OFlags,
+    instead: impl FnOnce(io::Error) -> io::Result<OwnedFd>,
+) -> io::Result<OwnedFd> {
+    let entry = board.entry(rank);
+    if !board.own_spaces().number_alike(entry.spaces) {
+        return instead(hidden());
+    }
+    match proc::open_fd_of_process(entry.process(), number, flags) {
+        Err(why) if is_hidden(&why) => instead(why),
+        done => done,
+    }
+}
+
+fn hand<T>(
+    board: &Board,
+    rank: u32,
+    wanted: Wanted,
+    hidden: io::Error,
+    pick: impl FnOnce(Vec<OwnedFd>) -> Option<T>,
+) -> io::Result<T> {
+    board.split();
+    let given = handover::of_rank(board, rank, wanted, PATIENCE);
+    let given = given.map_err(|why| explain(board, rank, &hidden, why))?;
+    pick(given).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The system has it and does not show it.
+fn is_hidden(why: &io::Error) -> bool {
+    why.kind() == io::ErrorKind::PermissionDenied
+}
+
+fn hidden() -> io::Error {
+    io::ErrorKind::PermissionDenied.into()
+}
+
+fn explain(board: &Board, rank: u32, hidden: &io::Error, why: io::Error) -> io::Error {
+    if matches!(why.kind(), io::ErrorKind::NotFound) || why.raw_os_error().is_some_and(is_want) {
+        return why;
+    }
+    let spaces = (board.own_spaces(), board.entry(rank).spaces);
+    let owner = format!("rank {rank}");
+    let why = handover::unreached(&hidden.to_string(), &why, spaces, &owner);
+    io::Error::new(why.kind(), format!("the memory of rank {rank}: {why}"))
+}
+
+/// It is us who have no descriptor or no memory left.
+fn is_want(code: i32) -> bool {
+    [libc::EMFILE, libc::ENFILE, libc::ENOMEM].contains(&code)
+}
