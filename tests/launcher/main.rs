@@ -15,6 +15,7 @@ mod output;
 mod reports;
 mod roles;
 mod signals;
+mod spaces;
 
 use std::process::{Command, Output, Stdio};
 

@@ -99,7 +99,7 @@ pub(crate) fn is_installed(name: &str, package: &str) -> bool {
 }
 
 /// What a container needs.
-fn options_of(name: &str) -> &'static [&'static str] {
+pub(crate) fn options_of(name: &str) -> &'static [&'static str] {
     if name == "orterun" {
         &["--oversubscribe"]
     } else {
@@ -171,6 +171,6 @@ fn with_keep_going_a_survivor_does_not_wait_for_who_never_came() {
 }
 
 #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
-fn skipped(why: &str) {
+pub(crate) fn skipped(why: &str) {
     eprintln!("skipped: {why}");
 }

@@ -1,0 +1,392 @@
+//! Ranks in namespaces of their own, which do not find one another's descriptors under `/proc`.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use ripstop::{Collectives, Combine, Comm, ErrorKind, Runtime, Window};
+use ripstop_rt::boot::Boot;
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::{
+    Ended, ended, launcher,
+    meeting::{is_installed, options_of, skipped},
+    roles::{AS_RANK, ROLE},
+};
+
+const TALK: &str = "talk";
+
+/// Wraps each rank, or rank 1 only, in `unshare OPTIONS`, where the machine lets us.
+fn unshared(script: &str) -> Option<String> {
+    let all = script.replace("unshare", "unshare -U -r");
+    [script.to_owned(), all]
+        .into_iter()
+        .find(|script| works(script))
+}
+
+/// Whether a machine allows what a script does; CI's does.
+fn works(script: &str) -> bool {
+    let allowed = Command::new("sh")
+        .args(["-c", &script.replace("PROGRAM", "true")])
+        .output();
+    let why = match allowed {
+        Ok(done) if done.status.success() => return true,
+        Ok(done) => String::from_utf8_lossy(&done.stderr).trim().to_owned(),
+        Err(why) => why.to_string(),
+    };
+    if script.contains("-U") {
+        assert!(std::env::var_os("CI").is_none(), "{script}: {why}");
+        skipped(&format!("`{script}` is forbidden here: {why}"));
+    }
+    false
+}
+
+/// A shell that becomes what `script` says, with a rank as its `PROGRAM`.
+fn scripted(mut command: Command, script: &str, role: &str) -> Ended {
+    let own = std::env::current_exe().unwrap();
+    let rank = format!("{} {}", own.display(), AS_RANK.join(" "));
+    let as_root = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+    command
+        .args(["sh", "-c", &script.replace("PROGRAM", &rank)])
+        .env(ROLE, role)
+        .envs(as_root.map(|variable| (variable, "1")))
+        .stdin(Stdio::null());
+    ended(command)
+}
+
+/// Starts so many ranks, each as the script says, with both ways to be woken.
+#[track_caller]
+fn talk(ranks: u32, script: &str) {
+    let Some(script) = unshared(script) else {
+        return;
+    };
+    let left = || left_behind("ripstop-");
+    let before = left();
+    for reactor in ["auto", "epoll"] {
+        let mut command = launcher(ranks, &[]);
+        command.arg("--").env("RIPSTOP_REACTOR", reactor);
+        let job = scripted(command, &script, TALK);
+        job.with(0, &[]);
+        for rank in 0..ranks {
+            job.says_once(&format!("rank {rank} of {ranks} has talked"));
+        }
+    }
+    let new: Vec<_> = left()
+        .into_iter()
+        .filter(|name| !before.contains(name))
+        .collect();
+    // Other tests of this program are under way.
+    let lasting = |name: &String| left().contains(name);
+    assert!(!new.iter().any(|name| stays(|| lasting(name))), "{new:?}");
+}
+
+/// Whether something is so all the time, for longer than a job takes to start.
+fn stays(is_so: impl Fn() -> bool) -> bool {
+    (0..200).all(|_| {
+        let so = is_so();
+        if so {
+            std::thread::park_timeout(std::time::Duration::from_millis(100));
+        }
+        so
+    })
+}
+
+fn left_behind(prefix: &str) -> Vec<String> {
+    let files = ["/dev/shm", "/tmp"]
+        .map(std::fs::read_dir)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = files.filter_map(|file| file.ok()?.path().to_str().map(str::to_owned));
+    names
+        .filter(|path| {
+            path.rsplit('/')
+                .next()
+                .is_some_and(|name| name.starts_with(prefix))
+        })
+        .filter(|path| std::fs::symlink_metadata(path).is_ok_and(|file| is_socket(&file)))
+        .collect()
+}
+
+fn is_socket(file: &std::fs::Metadata) -> bool {
+    std::os::unix::fs::FileTypeExt::is_socket(&file.file_type())
+}
+
+#[test]
+fn ranks_in_time_namespaces_of_their_own_live() {
+    talk(2, "exec unshare -T --boottime $((1000 + PMI_RANK)) PROGRAM");
+    talk(
+        2,
+        "[ $PMI_RANK = 0 ] && exec PROGRAM; exec unshare -T --boottime 1000 PROGRAM",
+    );
+}
+
+#[test]
+fn ranks_in_user_namespaces_of_their_own_talk() {
+    talk(3, "exec unshare -U -r PROGRAM");
+    talk(
+        3,
+        "[ $PMI_RANK != 1 ] && exec PROGRAM; exec unshare -U -r PROGRAM",
+    );
+    talk(
+        2,
+        "[ $PMI_RANK != 0 ] && exec PROGRAM; exec unshare -U -r PROGRAM",
+    );
+}
+
+#[test]
+fn ranks_in_pid_namespaces_of_their_own_talk() {
+    talk(3, "exec unshare -p -f --kill-child PROGRAM");
+    talk(2, "exec unshare -p -f --kill-child --mount-proc PROGRAM");
+    talk(
+        2,
+        "[ $PMI_RANK != 1 ] && exec PROGRAM; exec unshare -p -f --kill-child PROGRAM",
+    );
+}
+
+#[test]
+fn ranks_without_proc_talk() {
+    talk(2, "exec unshare -m sh -c 'umount -l /proc; exec PROGRAM'");
+    talk(
+        2,
+        "[ $PMI_RANK != 1 ] && exec PROGRAM; exec unshare -m sh -c 'umount -l /proc; exec PROGRAM'",
+    );
+}
+
+#[test]
+fn ranks_in_networks_of_their_own_talk() {
+    talk(2, "exec unshare -n -i -u PROGRAM");
+    talk(2, "exec unshare -U -r -n PROGRAM");
+}
+
+#[test]
+fn ranks_in_namespaces_of_all_kinds_talk() {
+    talk(
+        3,
+        "exec unshare -U -r -m -n -i -u -C -p -f --kill-child --mount-proc PROGRAM",
+    );
+    talk(
+        2,
+        "exec unshare -U -r -m -n -i -u -p -f --kill-child sh -c 'umount -l /proc; exec PROGRAM'",
+    );
+    talk(
+        2,
+        "[ $PMI_RANK != 1 ] && exec PROGRAM; exec unshare -U -r -m -n -p -f --kill-child PROGRAM",
+    );
+}
+
+#[test]
+fn ranks_in_namespaces_talk_under_other_launchers() {
+    let user = "exec unshare -U -r PROGRAM";
+    let pid = "exec unshare -U -r -p -f --kill-child PROGRAM";
+    let network = "exec unshare -U -r -n -p -f --kill-child PROGRAM";
+    let hydra = [user, pid, network];
+    // Its own start needs a network.
+    let orte = [user, pid];
+    for (name, package, scripts) in [
+        ("mpiexec.hydra", "mpich", &hydra[..]),
+        ("orterun", "openmpi-bin", &orte),
+    ] {
+        if !is_installed(name, package) {
+            continue;
+        }
+        for script in scripts.iter().filter(|script| works(script)) {
+            let mut command = Command::new(name);
+            command.args(options_of(name)).args(["-n", "3"]);
+            let job = scripted(command, script, TALK);
+            job.with(0, &[]);
+            for rank in 0..3 {
+                job.says_once(&format!("rank {rank} of 3 has talked"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_is_heard_in_another_namespace() {
+    for script in [
+        "exec unshare -U -r PROGRAM",
+        "exec unshare -p -f --kill-child PROGRAM",
+        "exec unshare -U -r -n -p -f --kill-child --mount-proc PROGRAM",
+    ] {
+        let Some(script) = unshared(script) else {
+            return;
+        };
+        let mut command = launcher(3, &["--keep-going"]);
+        command.arg("--");
+        let job = scripted(command, &script, "outlive");
+        for rank in [0, 2] {
+            job.says_once(&format!("rank {rank} outlived rank 1"));
+        }
+    }
+}
+
+#[test]
+fn ranks_of_two_users_are_refused_with_the_reason() {
+    if !is_root("starts ranks of two users") {
+        return;
+    }
+    let script = "exec setpriv --reuid=$((65000 + PMI_RANK)) --clear-groups PROGRAM";
+    let mut command = launcher(2, &[]);
+    command.arg("--");
+    let job = scripted(command, script, TALK);
+    assert_ne!(job.code, Some(0));
+    job.with(
+        job.code.unwrap(),
+        &["run all ranks of a node as one user", "65000", "65001"],
+    );
+}
+
+/// Such a program shows its descriptors to root only.
+#[test]
+fn ranks_with_file_capabilities_talk() {
+    if !is_root("gives files capabilities") {
+        return;
+    }
+    let own = std::env::current_exe().unwrap();
+    let capable = std::env::temp_dir().join(format!("ripstop-capable-{}", std::process::id()));
+    std::fs::copy(&own, &capable).unwrap();
+    // Revision 2, effective; CAP_SYS_NICE is number 23.
+    let words = [0x0200_0001_u32, 1 << 23, 0, 0, 0];
+    let value: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&capable, "security.capability", &value, flags).unwrap();
+    let mut command = launcher(2, &[]);
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    command
+        .args(["--", "setpriv"])
+        .args(nobody)
+        .arg(&capable)
+        .args(AS_RANK)
+        .env(ROLE, TALK);
+    let job = ended(command);
+    std::fs::remove_file(&capable).unwrap();
+    job.with(0, &[]);
+    for rank in 0..2 {
+        job.says_once(&format!("rank {rank} of 2 has talked"));
+    }
+}
+
+/// Whether this is root, as which CI runs.
+fn is_root(does: &str) -> bool {
+    let is = rustix::process::geteuid().is_root();
+    if !is {
+        assert!(std::env::var_os("CI").is_none(), "only root {does}");
+        skipped(&format!("only root {does}"));
+    }
+    is
+}
+
+#[test]
+fn a_rank_that_nothing_reaches_says_which_namespace_it_is() {
+    let script = "exec unshare -U -r -m -n sh -c 'mount -t tmpfs none /tmp; mount -t tmpfs none /dev/shm; exec PROGRAM'";
+    if !works(script) {
+        return;
+    }
+    let mut command = launcher(2, &[]);
+    command.arg("--").env_remove("XDG_RUNTIME_DIR");
+    let job = scripted(command, script, TALK);
+    assert_ne!(job.code, Some(0));
+    job.with(
+        job.code.unwrap(),
+        &[
+            "is in another user namespace",
+            "share /tmp, /dev/shm or the network namespace",
+        ],
+    );
+}
+
+/// What a rank does, with the runtime.
+pub(crate) fn play(role: &str, boot: Boot) {
+    let (rank, ranks) = (boot.rank, boot.size);
+    let runtime = match Runtime::builder().boot(boot).init() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _closed = writeln!(std::io::stderr(), "{error}");
+            std::process::exit(9)
+        }
+    };
+    let world = runtime.world();
+    let said = if role == TALK {
+        runtime.block_on(talk_with_all(&world));
+        format!("rank {rank} of {ranks} has talked\n")
+    } else {
+        runtime.block_on(outlive(&world));
+        format!("rank {rank} outlived rank 1\n")
+    };
+    drop(world);
+    std::io::stdout().write_all(said.as_bytes()).unwrap();
+    if role == TALK {
+        runtime.close().unwrap();
+    }
+}
+
+async fn talk_with_all(world: &Comm) {
+    let (me, ranks) = (world.rank(), world.size());
+    let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+    for len in [1, 500, 3000, 70_000, 1_000_000] {
+        let inbox = world.recv::<u64>(before, 3);
+        world.send(next, 3, vec![me as u64; len]).await.unwrap();
+        assert_eq!(inbox.await.unwrap().0, vec![before as u64; len]);
+        let all = world.all_gather(vec![me as u64; len]).await.unwrap();
+        assert!(
+            all.chunks(len)
+                .enumerate()
+                .all(|(rank, part)| part.iter().all(|&one| one == rank as u64))
+        );
+    }
+    let mut windows = Vec::new();
+    for _ in 0..3 {
+        let window = Window::<u64>::allocate(world, 4 * ranks).await.unwrap();
+        let window = window.into_passive().await.unwrap();
+        let locks = window.lock_all().await.unwrap();
+        locks.put(next, me, [7]).await.unwrap();
+        locks.fetch_add(next, me, 5).await.unwrap();
+        locks.flush_all().await;
+        drop(locks);
+        world.barrier().await.unwrap();
+        assert_eq!(window.shared().get(before), 12);
+        windows.push(window);
+    }
+    for window in windows {
+        window.free().await.unwrap();
+    }
+    dynamic(world, (me, next, before)).await;
+}
+
+async fn dynamic(world: &Comm, (me, next, before): (usize, usize, usize)) {
+    let mut window = Window::<u64>::dynamic(world).await.unwrap();
+    let piece = window.attach(world.alloc(6).unwrap()).unwrap();
+    let inbox = world.recv::<u64>(next, 9);
+    world.send(before, 9, [piece.at(1) as u64]).await.unwrap();
+    let theirs = usize::try_from(inbox.await.unwrap().0[0]).unwrap();
+    let exposure = window.post(&[before]).unwrap();
+    let access = exposure.start(&[next]).await.unwrap();
+    access.put(next, theirs, vec![me as u64; 3]).await.unwrap();
+    access
+        .accumulate(next, theirs, [10], Combine::Sum)
+        .await
+        .unwrap();
+    access.complete().await.unwrap();
+    exposure.wait().await.unwrap();
+    assert_eq!(
+        window.piece_mut(piece).unwrap()[1..3],
+        [before as u64 + 10, before as u64]
+    );
+    window.free().await.unwrap();
+}
+
+/// Rank 1 is killed when it knows all others.
+async fn outlive(world: &Comm) {
+    let met = world.barrier().await; // some may hear of the death here
+    assert!(met.is_ok() || world.rank() != 1);
+    if world.rank() == 1 {
+        kill_process(getpid(), Signal::KILL).unwrap();
+        // The first process of a PID namespace is not killed by itself.
+        std::process::abort();
+    }
+    let gone = world.recv::<u8>(1, 1).await.unwrap_err();
+    let failed = matches!(gone.error.kind, ErrorKind::PeerFailed { rank: 1, .. });
+    assert!(failed, "{}", gone.error);
+}
