@@ -33,6 +33,9 @@ pub trait Memory {
         self.write(at, &after)
     }
 
+    /// What [`update`](Self::update) has changed is seen by all threads from now on, where it is not at once.
+    fn publish(&mut self) {}
+
     /// [`Self::read`] of what may not be there: a peer chose the address.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::{
     event::Address,
     interface::{Config, Family},
     limits::Limits,
+    memory::Memory as _,
     process::{Nic, ProcessMemory, Setup},
     transport::{Place, Reservation},
 };
@@ -32,6 +33,8 @@ struct Open {
     users: u32,
     rail: u32,
     kind: u32,
+    /// What its atomics change.
+    hides: bool,
     pid: Arc<Pid>,
 }
 
@@ -109,6 +112,15 @@ pub(super) fn is_initialised() -> bool {
     library().is_some()
 }
 
+/// What atomics have changed is seen by the host from now on, also where it is not at once.
+pub(super) fn publish() {
+    let guard = library();
+    let interfaces = guard.iter().flat_map(|library| &library.interfaces);
+    for open in interfaces.flatten().filter(|open| open.hides) {
+        open.nic.call(|interface| interface.memory().publish());
+    }
+}
+
 /// The interface with this number.
 pub(super) fn nic(ni: u32) -> Result<Arc<Nic<ProcessMemory>>, Error> {
     let guard = library();
@@ -163,7 +175,11 @@ pub(super) fn open(
     let mut passed_over = Vec::new();
     let (nic, pid) = loop {
         let pid = library.pid(&place, &wanted, &settings)?;
-        match Nic::open(setup(pid.pid), memory()) {
+        let memory = match settings.habits.incoherent {
+            true => memory().hiding_atomics(),
+            false => memory(),
+        };
+        match Nic::open(setup(pid.pid), memory) {
             // Who had this id before is not gone yet, or another program has its ports. One that is asked for has to be this one.
             Err(Errno::ADDRINUSE) if wanted.pid.is_none() && Arc::strong_count(&pid) == 1 => {
                 passed_over.push(pid);
@@ -179,6 +195,7 @@ pub(super) fn open(
         users: 1,
         rail: wanted.rail,
         kind: wanted.kind(),
+        hides: settings.habits.incoherent,
         pid,
     };
     Ok((library.insert(open)?, limits))

@@ -134,7 +134,7 @@ static ADOPTED: Mutex<Option<Habits>> = Mutex::new(None);
 
 /// What a set of processors has room for.
 const CORES_MAX: usize = 1024;
-const HABITS: &str = "ends-never, or nothing";
+const HABITS: &str = "ends-never, incoherent, polled-only, short-failures, send-alone, or several with commas between";
 const CUT: &str = "bytes, or 0 for never, or one for each rail";
 
 /// A variable, its value and what it should have been.

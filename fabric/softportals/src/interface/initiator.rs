@@ -136,10 +136,23 @@ impl<M: Memory> Interface<M> {
         if let Some(md) = put {
             self.tell(md, &event, MdOptions::EVENT_CT_SEND);
         }
-        if fail != Fail::Ok {
+        if fail != Fail::Ok && !self.tells_by_send_alone(id) {
             self.fail_answer(id, fail);
         }
         self.end_if_done(id);
+    }
+
+    /// Whether no answer is made up for what has not left: then none is awaited any more.
+    fn tells_by_send_alone(&mut self, id: Id) -> bool {
+        let alone = self.config.habits.send_alone;
+        if let Some(operation) = self.operations.get_mut(id)
+            && alone
+            && operation.get.is_none()
+        {
+            operation.answer = Awaited::Nothing;
+            return true;
+        }
+        false
     }
 
     /// No answer will come.
@@ -349,7 +362,9 @@ impl<M: Memory> Interface<M> {
         };
         let ok = event.fail == Fail::Ok;
         let hidden = ok && options.has(MdOptions::EVENT_SUCCESS_DISABLE)
-            || event.kind == EventKind::Send && options.has(MdOptions::EVENT_SEND_DISABLE);
+            || event.kind == EventKind::Send
+                && options.has(MdOptions::EVENT_SEND_DISABLE)
+                && (ok || !self.config.habits.send_alone);
         if !hidden {
             self.post(eq, *event);
         }

@@ -277,7 +277,10 @@ impl<M: Memory> Interface<M> {
         };
         let (options, ct, user_ptr) = (linked.entry.options, linked.entry.ct, linked.user_ptr);
         let arrival = &delivery.arrival;
-        let event = arrival.event(arrival.kind, fail, delivery.list, user_ptr);
+        let mut event = arrival.event(arrival.kind, fail, delivery.list, user_ptr);
+        if self.config.habits.short_failures && fail != Fail::Ok {
+            event.mlength = 0;
+        }
         let eq = self.portal_queue(arrival.pt_index);
         if delivery.reserved {
             self.unreserve(arrival.pt_index, 1);

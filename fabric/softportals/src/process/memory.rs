@@ -5,6 +5,7 @@
 )]
 
 use std::{
+    collections::BTreeMap,
     ptr,
     sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst},
 };
@@ -18,7 +19,8 @@ use crate::memory::{Fault, Memory};
 /// system calls, which refuse what is not there instead of ending the process.
 #[derive(Debug)]
 pub struct ProcessMemory {
-    _made_by_unsafe_code: (),
+    /// What atomics have changed, by address, where the host is not to see that yet.
+    hidden: Option<BTreeMap<u64, u8>>,
 }
 
 impl ProcessMemory {
@@ -26,9 +28,48 @@ impl ProcessMemory {
     /// The promise of the type.
     #[must_use]
     pub const unsafe fn new() -> Self {
+        Self { hidden: None }
+    }
+
+    /// What atomics change is seen when it is [published](Memory::publish), and by the interface itself before that.
+    #[must_use]
+    pub fn hiding_atomics(self) -> Self {
         Self {
-            _made_by_unsafe_code: (),
+            hidden: Some(BTreeMap::new()),
         }
+    }
+
+    /// What is hidden instead of some bytes.
+    fn overlay(&self, at: u64, bytes: &mut [u8]) {
+        let Some(hidden) = self.hidden.as_ref().filter(|hidden| !hidden.is_empty()) else {
+            return;
+        };
+        for (address, byte) in (at..).zip(bytes) {
+            *byte = hidden.get(&address).copied().unwrap_or(*byte);
+        }
+    }
+
+    /// Bytes are written, so nothing is hidden of them any more.
+    fn uncover(&mut self, at: u64, len: usize) {
+        if let Some(hidden) = &mut self.hidden {
+            hidden.retain(|address, _| !(at..at.saturating_add(len as u64)).contains(address));
+        }
+    }
+
+    /// An update that only the interface sees.
+    fn update_hidden(
+        &mut self,
+        at: u64,
+        before: &mut [u8],
+        change: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Fault> {
+        self.read(at, before)?;
+        let mut after = before.to_vec();
+        change(&mut after);
+        if let Some(hidden) = &mut self.hidden {
+            hidden.extend((at..).zip(after));
+        }
+        Ok(())
     }
 }
 
@@ -37,11 +78,13 @@ impl Memory for ProcessMemory {
         let from = pointer(at, into.len())?;
         // SAFETY: mapped, by the promise of the type; an application's buffer does not overlap ours.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        self.overlay(at, into);
         Ok(())
     }
 
     fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
         let into = pointer(at, from.len())?;
+        self.uncover(at, from.len());
         // A flag that somebody polls has to change at once.
         if let Some(word) = from
             .as_array::<8>()
@@ -63,6 +106,9 @@ impl Memory for ProcessMemory {
         change: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Fault> {
         let place = pointer(at, before.len())?;
+        if self.hidden.is_some() {
+            return self.update_hidden(at, before, change);
+        }
         macro_rules! in_one_step {
             ($($len:literal: $atomic:ident of $word:ident),+) => {
                 match before.len() {
@@ -90,16 +136,27 @@ impl Memory for ProcessMemory {
         in_one_step!(1: AtomicU8 of u8, 2: AtomicU16 of u16, 4: AtomicU32 of u32, 8: AtomicU64 of u64)
     }
 
+    fn publish(&mut self) {
+        let hidden = self.hidden.as_mut().map(std::mem::take);
+        for (at, byte) in hidden.into_iter().flatten() {
+            // It was read before it was hidden, and stays mapped as long as its entry is there; with the entry it may have gone.
+            let _gone = self.write_unsure(at, &[byte]);
+        }
+    }
+
     fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         let remote = part(pointer(at, into.len())?, into.len());
         let local = part(into.as_mut_ptr(), into.len());
         // SAFETY: writes `into` alone, and refuses addresses of the other side that are not mapped.
         let moved =
             unsafe { libc::process_vm_readv(me(), &raw const local, 1, &raw const remote, 1, 0) };
-        all(moved, into.len())
+        all(moved, into.len())?;
+        self.overlay(at, into);
+        Ok(())
     }
 
     fn write_unsure(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
+        self.uncover(at, from.len());
         let remote = part(pointer(at, from.len())?, from.len());
         let local = part(from.as_ptr().cast_mut(), from.len());
         // SAFETY: only reads `from`, and writes where the application allowed everything, if it is mapped.
@@ -181,6 +238,27 @@ mod tests {
             .expect("there");
         assert_eq!(before, [0; 8]);
         assert_eq!(pair[0].load(SeqCst), 256);
+    }
+
+    #[test]
+    fn hidden_atomics_are_seen_by_the_interface_at_once_and_by_others_when_they_are_published() {
+        // SAFETY: all addresses below are of local words.
+        let mut memory = unsafe { ProcessMemory::new() }.hiding_atomics();
+        let words = [AtomicU64::new(5), AtomicU64::new(6)];
+        let at = words.as_ptr().expose_provenance() as u64;
+        let mut add_one = |bytes: &mut [u8]| bytes[0] += 1;
+        let mut before = [0; 8];
+        for seen in [5, 6] {
+            memory.update(at, &mut before, &mut add_one).expect("there");
+            assert_eq!(u64::from_ne_bytes(before), seen);
+        }
+        memory
+            .update(at + 8, &mut before, &mut add_one)
+            .expect("there");
+        memory.write(at + 8, &9_u64.to_ne_bytes()).expect("there");
+        assert_eq!(words[0].load(SeqCst), 5, "it is hidden");
+        memory.publish();
+        assert_eq!(words.map(|word| word.load(SeqCst)), [7, 9]);
     }
 
     #[test]

@@ -315,7 +315,8 @@ impl<M: Memory + Send + 'static> Nic<M> {
     }
 
     /// A descriptor that is readable as soon as there is news: an event that waits, a counter that moved since [`Self::look`], an
-    /// end of waiting. What came before it was armed counts, so none is missed; events that were taken count no more.
+    /// end of waiting. What came before it was armed counts, so none is missed; events that were taken count no more, unless the
+    /// interface believes only who polls.
     pub fn arm(&self) -> Arc<OwnedFd> {
         let mut state = self.shared.lock();
         let due = state.is_due();
@@ -323,7 +324,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.shared.hand_over(&mut state);
         if due {
             ring(&state.watch.fd);
-        } else {
+        } else if !state.interface.config().habits.polled_only {
             unring(&state.watch.fd);
         }
         Arc::clone(&state.watch.fd)

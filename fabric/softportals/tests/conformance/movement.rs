@@ -258,6 +258,40 @@ fn where_operations_to_the_dead_never_end_nothing_is_told_of_them() {
 }
 
 #[test]
+fn what_cannot_leave_may_be_told_by_send_alone() {
+    let habits = Habits::parse("send-alone").expect("a habit");
+    let mut world = World::of(2, |config| Config { habits, ..config });
+    let initiator = Initiator::with(&mut world.nodes[0], MdOptions::EVENT_SEND_DISABLE);
+    let remote = Remote {
+        length: 8,
+        ..world.remote(1)
+    };
+    let node = &mut world.nodes[0];
+    let put = Command::Put(initiator.local(0), remote, Ack::Full);
+    node.start(put).unwrap();
+    (0..2).for_each(|_| node.handle_lost(address(1)));
+    let told = events(&mut world.nodes[0], initiator.eq);
+    let told: Vec<_> = told.iter().map(|event| (event.kind, event.fail)).collect();
+    assert_eq!(told, [(EventKind::Send, Fail::Undeliverable)]);
+    world.nodes[0].md_release(initiator.md).expect("it is over");
+}
+
+#[test]
+fn a_message_that_broke_off_may_say_that_it_has_no_bytes() {
+    for (names, bytes) in [("", 40_000), ("short-failures", 0)] {
+        let habits = Habits::parse(names).expect("habits");
+        let mut world = World::of(2, |config| Config { habits, ..config });
+        let target = Target::new(&mut world.nodes[1]);
+        target.append(&mut world.nodes[1], entry(0, 1 << 16), List::Priority, 5);
+        world.begin_put(&[1; 40_000], Ack::No);
+        world.nodes[1].handle_lost(address(0));
+        let seen = events(&mut world.nodes[1], target.eq)[0];
+        assert_eq!((seen.fail, seen.mlength), (Fail::Undeliverable, bytes));
+        assert_eq!(seen.rlength, 40_000, "{names}");
+    }
+}
+
+#[test]
 fn what_has_not_begun_is_for_a_successor_once() {
     let mut world = World::pair();
     let initiator = Initiator::new(&mut world.nodes[0]);

@@ -80,12 +80,18 @@ pub unsafe fn ni_init<P: Profile>(
         library::open(wanted, || unsafe { ProcessMemory::new() })
     };
     answer::<P>(opened().map(|(number, limits)| {
+        let habits =
+            library::nic(number).map(|nic| nic.call(|interface| interface.config().habits));
+        let features = match habits {
+            Ok(habits) if habits.incoherent => numbers.features & !COHERENT_ATOMICS,
+            _ => numbers.features,
+        };
         let id = Id {
             slot: 0,
             generation: 0,
         };
         // SAFETY: null, or a place for limits.
-        unsafe { give(actual, convert::to_limits(&limits, numbers.features)) };
+        unsafe { give(actual, convert::to_limits(&limits, features)) };
         // SAFETY: not null, as checked.
         unsafe { give(ni, handle::<P>(Kind::Ni, number, id)) };
     }))
@@ -251,11 +257,17 @@ pub unsafe fn poll_fds<P: Profile>(ni: P::Handle, fds: *mut PollFd, events: i32)
 }
 
 /// `PtlPollEvents`, of BXI: after `poll`, whether there is news, as `POLLIN`.
-pub unsafe fn poll_events<P: Profile>(ni: P::Handle, _fds: *const PollFd) -> i32 {
-    match interface::<P>(ni) {
-        Ok((_, nic)) if nic.look() => i32::from(READABLE),
-        _ => 0,
+pub unsafe fn poll_events<P: Profile>(ni: P::Handle, fds: *const PollFd) -> i32 {
+    let Ok((_, nic)) = interface::<P>(ni) else {
+        return 0;
+    };
+    // SAFETY: null, or one entry of the caller's.
+    let is_ready = unsafe { fds.as_ref() }.is_some_and(|entry| entry.revents & READABLE != 0);
+    let believes = nic.call(|interface| interface.config().habits.polled_only);
+    if believes && !is_ready {
+        return 0;
     }
+    i32::from(if nic.look() { READABLE } else { 0 })
 }
 
 /// Interrupts of the host, or [`u64::MAX`] when there is no such interface or it never interrupts.
@@ -293,6 +305,7 @@ pub fn bundle<P: Profile>(ni: P::Handle) -> i32 {
 pub fn atomic_sync<P: Profile>() -> i32 {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     answer::<P>(if library::is_initialised() {
+        library::publish();
         Ok(())
     } else {
         Err(Error::NoInit)
@@ -304,5 +317,7 @@ pub fn handle_is_equal<P: Profile>(a: P::Handle, b: P::Handle) -> i32 {
     i32::from(a == b)
 }
 
+/// `PTL_COHERENT_ATOMICS`, of the family that names it.
+const COHERENT_ATOMICS: u32 = 4;
 /// `POLLIN`.
 const READABLE: i16 = 1;
