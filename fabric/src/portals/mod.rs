@@ -152,10 +152,7 @@ impl Driver for Portals {
                 self.cancel(token);
                 true
             }
-            Command::Forget { token } => {
-                self.forget_offers(token);
-                true
-            }
+            Command::Forget { token } => self.forget_offers(token),
             Command::Name { name, region } => {
                 self.name(name, region);
                 true

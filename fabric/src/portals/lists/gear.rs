@@ -56,6 +56,11 @@ pub(super) enum Then {
 }
 
 impl Work {
+    /// Whether it reads memory of its list.
+    pub(super) const fn puts(&self) -> bool {
+        matches!(self.then, Then::Put(..) | Then::Doing { .. })
+    }
+
     /// Whether its counter has come to its end. One that has failed has not where a count found no room: it is sent again.
     pub(super) fn is_over(&self, count: Count) -> bool {
         let refused =

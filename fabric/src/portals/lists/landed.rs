@@ -108,8 +108,24 @@ impl Portals {
     }
 
     /// What these lists have offered has come: the library has unlinked the entries, and may give their handles to others.
-    pub(in super::super) fn forget_offers(&mut self, token: Token) {
+    ///
+    /// False while a put of theirs may still read its memory: then something has counted that should not have, as their own
+    /// puts' ends are among what they wait for.
+    pub(in super::super) fn forget_offers(&mut self, token: Token) -> bool {
+        if self.is_putting(token) {
+            return false;
+        }
         self.forget_landings(|landing| landing.token == token);
+        true
+    }
+
+    /// Whether a put of these lists is under way.
+    fn is_putting(&self, token: Token) -> bool {
+        let ni = &self.ground.ni;
+        self.lists.gears.values().any(|gear| {
+            let work = gear.work.as_ref().filter(|work| work.token == token);
+            work.is_some_and(|work| work.puts() && !work.is_over(ni.ct_get(gear.wheel.go)))
+        })
     }
 
     pub(super) fn forget_landings(&mut self, is_it: impl Fn(&Landed) -> bool) {
