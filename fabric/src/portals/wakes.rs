@@ -30,13 +30,17 @@ impl Ni {
         self.poll_fds(&mut PollFds::default()) > 0
     }
 
-    /// Has them not readable any more.
+    /// Has them not readable any more. The library is told what `poll` has found, as it need not look at what is not readable.
     pub(super) fn disarm_fds(&self) {
-        if let Some(waking) = &self.library.waking {
-            let mut fds = PollFds::default();
-            // SAFETY: a place for as many as there can be.
-            let _events = unsafe { (waking.poll_events)(self.ni, fds.write()) };
-        }
+        let Some(waking) = &self.library.waking else {
+            return;
+        };
+        let mut fds = PollFds::default();
+        let count = self.poll_fds(&mut fds);
+        // SAFETY: so many entries were filled in. An interrupted look finds nothing, and the next one comes soon.
+        let _ready = unsafe { libc::poll(fds.0.as_mut_ptr().cast(), count as libc::nfds_t, 0) };
+        // SAFETY: a place for as many as there can be.
+        let _events = unsafe { (waking.poll_events)(self.ni, fds.write()) };
     }
 
     fn poll_fds(&self, fds: &mut PollFds) -> usize {
