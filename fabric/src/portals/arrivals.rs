@@ -41,9 +41,10 @@ impl Portals {
 
     fn handle_message(&mut self, got: &Got, sink: &mut dyn Sink) {
         let (event, rail) = (&got.event, got.rail);
-        if event.end == End::Well {
-            self.take_message(got, sink);
+        if event.end != End::Well {
+            return self.lose_message(got);
         }
+        self.take_message(got, sink);
         let slabs = &mut self.ground.rails[rail as usize].slabs;
         let place = slabs.place(event.start, event.mlength);
         let Some(place) = place.filter(|_| event.mlength > 0) else {
@@ -52,6 +53,18 @@ impl Portals {
         if slabs.done(place) {
             slabs.keep(place.slab);
             self.give_slabs(rail);
+        }
+    }
+
+    /// A message broke off. The adapter has kept room for all of it, as slabs take whole messages only, whatever it says of bytes
+    /// that came.
+    #[cold]
+    fn lose_message(&mut self, got: &Got) {
+        let slabs = &mut self.ground.rails[got.rail as usize].slabs;
+        let slab = usize::try_from(got.event.user).unwrap_or(usize::MAX);
+        if slabs.lost(slab, got.event.rlength.max(got.event.mlength)) {
+            slabs.keep(slab);
+            self.give_slabs(got.rail);
         }
     }
 

@@ -22,6 +22,8 @@ use super::{
     exports::TABLE_MAX,
     layout::Bytes,
     library::Library,
+    moves::{Far, Near},
+    pool::{BODY_MAX, HEADER_MAX},
     profile::{Profile, Wire},
 };
 use crate::driver::LocalRange;
@@ -42,8 +44,12 @@ pub(super) struct Ni {
     pub(super) moves_alone: bool,
     /// Whether operations end that are under way to a process that is killed.
     pub(super) ends_to_dead: bool,
+    /// Whether memory may still be read and written for operations that were given up.
+    pub(super) goes_on: bool,
     /// Whether the first operation towards a process waits until that answers.
     pub(super) waits_to_meet: bool,
+    /// Whether the library is to be asked for what atomics have changed before that is looked at.
+    hides_atomics: bool,
     #[cfg(test)]
     pub(super) trouble: super::trouble::Trouble,
 }
@@ -114,8 +120,9 @@ impl Ni {
         desired.put(TABLES_AT, 4, TABLES_WANTED.into());
         desired.put(TRIGGERED_AT, 4, triggered.min(WANTED).into());
         (0..6).for_each(|at| desired.put(40 + 8 * at, 8, any.size.min(SIZE_WANTED)));
-        desired.put(FEATURES_AT, 4, options.bind_inaccessible.into());
-        let (mut actual, mut ni) = (Bytes::default(), Bytes::default());
+        let features = options.bind_inaccessible | options.coherent_atomics;
+        desired.put(FEATURES_AT, 4, features.into());
+        let (mut actual, mut ni) = (Bytes::default(), Bytes::marked());
         // SAFETY: the structures are at least as long as the library's, and the places as well.
         let code = unsafe {
             (library.symbols.ni_init)(
@@ -137,6 +144,7 @@ impl Ni {
             );
             return Err(io::Error::other(why));
         }
+        check_handle(&ni, profile)?;
         let mut interface = Self {
             ni: ni.get(0, profile.handle_len),
             uid: 0,
@@ -145,7 +153,10 @@ impl Ni {
             wire: Wire::WHOLE,
             moves_alone: true,
             ends_to_dead: true,
+            goes_on: false,
             waits_to_meet: false,
+            hides_atomics: options.coherent_atomics != 0
+                && actual.get(FEATURES_AT, 4) & u64::from(options.coherent_atomics) == 0,
             #[cfg(test)]
             trouble: super::trouble::Trouble::default(),
             library,
@@ -158,12 +169,48 @@ impl Ni {
             let most = &mut interface.limits.max_msg_size;
             *most = profile.wire.most.min(*most);
         }
-        if let Some(ends) = interface.library.ends {
+        if let Some(nobody) = profile.nobody {
+            interface.ends_to_dead = interface.ends_without(nobody);
+        } else if let Some(ends) = interface.library.ends {
             // SAFETY: takes a handle.
             interface.ends_to_dead &= unsafe { ends(interface.ni) } != 0;
         }
+        let repeats = !interface.ends_to_dead && profile.nobody.is_some();
+        interface.goes_on = !interface.moves_alone || repeats;
+        if repeats {
+            // What moves has room of its own then, in pieces.
+            let most = &mut interface.limits.max_msg_size;
+            *most = MESSAGE_MAX.min(*most);
+        }
         interface.uid = interface.own_uid()?;
         Ok(interface)
+    }
+
+    /// Whether an operation ends that goes to a process which is not there: so do those that are under way to one that has died.
+    fn ends_without(&self, nobody: u32) -> bool {
+        let put = || {
+            let own = self.id()?;
+            let pid = nobody - u32::from(own.pid == nobody);
+            let eq = self.eq_alloc(PROBE_EVENTS)?;
+            let near = Near {
+                md: self.md_bind(None, eq)?,
+                offset: 0,
+                len: 0,
+                user: 0,
+            };
+            let far = Far {
+                process: Process { pid, ..own },
+                pt: 0,
+                match_bits: 0,
+                offset: 0,
+            };
+            self.put(near, far, 0, true)?;
+            Ok::<_, Refused>(eq)
+        };
+        // What is refused at once is not under way.
+        put().map_or(true, |eq| {
+            (0..PROBE_TURNS).any(|_| matches!(self.eq_poll(&[eq], PROBE_MILLIS), Ok(Some(_))))
+        })
     }
 
     /// Ends the interface and all that belongs to it: nothing touches memory for it any more.
@@ -180,6 +227,14 @@ impl Ni {
             let _code = unsafe { (self.library.symbols.ni_fini)(self.ni) };
         } else {
             LEFT.store(true, Relaxed);
+        }
+    }
+
+    /// What atomics have changed so far is seen from now on.
+    pub(super) fn see_atomics(&self) {
+        if self.hides_atomics {
+            // SAFETY: takes no arguments. It fails only where there is no library.
+            let _code = unsafe { (self.library.symbols.atomic_sync)() };
         }
     }
 
@@ -400,6 +455,20 @@ impl Limits {
     }
 }
 
+/// Handles are passed by value: longer ones would shift what follows them, and the wrong numbers would be memory.
+fn check_handle(place: &Bytes, profile: &Profile) -> io::Result<()> {
+    let (written, len) = (place.written(), profile.handle_len);
+    if written == len {
+        return Ok(());
+    }
+    let why = format!(
+        "the Portals library has handles of {written} bytes, and those of the family {} have {len}: name the right family with \
+         RIPSTOP_PORTALS_ABI, or another library with RIPSTOP_PORTALS_LIBRARY",
+        profile.name
+    );
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+}
+
 pub(super) fn span(memory: Option<LocalRange>, profile: &Profile) -> (u64, u64) {
     match memory {
         // The library reads and writes there, so the address is exposed to it.
@@ -415,6 +484,11 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
+const MESSAGE_MAX: u64 = (HEADER_MAX + BODY_MAX) as u64;
+/// A second, in which adapters give up many times.
+const PROBE_TURNS: u32 = 20;
+const PROBE_MILLIS: u32 = 50;
+const PROBE_EVENTS: u64 = 8;
 /// An interface was left open.
 static LEFT: AtomicBool = AtomicBool::new(false);
 const LEFT_SO: &str = "this Portals library moves bytes in calls only, so it was left as it was when the job before ended: run \
@@ -433,3 +507,26 @@ const TABLES_AT: usize = 20;
 const TRIGGERED_AT: usize = 32;
 /// Where the features are, behind the limits.
 const FEATURES_AT: usize = 88;
+
+#[cfg(test)]
+mod tests {
+    use super::{Bytes, check_handle};
+    use crate::portals::profile::ALL;
+
+    #[test]
+    fn handles_of_another_length_are_refused_before_any_is_passed() {
+        for profile in ALL {
+            for len in [4, 8, 16] {
+                let mut place = Bytes::marked();
+                (0..len / 4).for_each(|part| place.put(4 * part, 4, 0x1234_5678));
+                let checked = check_handle(&place, profile);
+                assert_eq!(checked.is_ok(), len == profile.handle_len);
+                let why = checked.err().map(|why| why.to_string());
+                let said = format!("handles of {len} bytes");
+                assert!(why.is_none_or(|why| why.contains(&said)));
+            }
+            let untouched = check_handle(&Bytes::marked(), profile);
+            assert!(untouched.is_err());
+        }
+    }
+}

@@ -104,6 +104,7 @@ impl Prepared {
             alarm,
             naps: Naps::default(),
             is_interrupted: ground.ni.interrupts().is_some(),
+            fails_twice: false,
             caps,
             ground,
         };
@@ -118,7 +119,7 @@ impl Prepared {
 }
 
 fn operations(ground: &Ground, pscom: Option<&Pscom>) -> io::Result<Operations> {
-    if ground.ni.moves_alone {
+    if !ground.ni.goes_on {
         let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
         Operations::new(ground.credits.min(most), None)
     } else {

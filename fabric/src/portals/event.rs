@@ -32,6 +32,8 @@ pub(super) struct Event {
     pub(super) header: u64,
     pub(super) match_bits: u64,
     pub(super) mlength: u64,
+    /// Bytes that the sender has named.
+    pub(super) rlength: u64,
     pub(super) initiator: Process,
     pub(super) pt: u32,
 }
@@ -41,6 +43,10 @@ pub(super) enum Kind {
     Put,
     Reply,
     Ack,
+    /// The data of an operation has left, or never will.
+    Send,
+    /// Of the third BXI: an operation has failed, and is told of by nothing else.
+    Error,
     PtDisabled,
     Other(u32),
 }
@@ -74,6 +80,8 @@ impl Event {
             header: bytes.get(16, 8),
             match_bits: bytes.get(layout.match_bits, 8),
             mlength: bytes.get(layout.mlength, 8),
+            // Before the other length, in all families.
+            rlength: bytes.get(layout.mlength - 8, 8),
             initiator: Process::read(bytes, layout.initiator, &profile.layout),
             pt: u32::try_from(bytes.get(layout.pt_index, 4)).unwrap_or(u32::MAX),
         }
@@ -81,11 +89,13 @@ impl Event {
 }
 
 impl Kind {
-    /// The first twelve numbers are the same in all families.
+    /// The first twelve numbers are the same in all families, and the last one is in one of them only.
     const fn of(number: u32) -> Self {
         match number {
             2 => Self::Put,
             8 => Self::Reply,
+            9 => Self::Send,
+            0x10 => Self::Error,
             0xa => Self::Ack,
             0xb => Self::PtDisabled,
             other => Self::Other(other),

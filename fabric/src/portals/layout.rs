@@ -8,6 +8,19 @@ use std::ffi::c_void;
 pub(super) struct Bytes([[u8; 16]; 8]);
 
 impl Bytes {
+    /// Where it shows what is written.
+    pub(super) const fn marked() -> Self {
+        Self([[MARK; 16]; 8])
+    }
+
+    /// How many bytes were written from the start on, if all of them differ from what they were.
+    pub(super) fn written(&self) -> usize {
+        let all = self.0.as_flattened();
+        all.iter()
+            .rposition(|byte| *byte != MARK)
+            .map_or(0, |last| last + 1)
+    }
+
     /// A number of 1, 2, 4 or 8 bytes.
     pub(super) fn get(&self, at: usize, len: usize) -> u64 {
         let mut number = [0; 8];
@@ -31,6 +44,9 @@ impl Bytes {
         (&raw mut self.0).cast()
     }
 }
+
+/// No handle ends with it: those that are numbers are small, and processes have no such addresses.
+const MARK: u8 = 0xa5;
 
 // Numbers of C lie in memory as this reads them.
 const _: () = assert!(cfg!(target_endian = "little"), "all BXI machines are");

@@ -82,6 +82,7 @@ symbols! {
     /// The functions of the specification that the driver calls.
     Symbols:
     init = "PtlInit"();
+    atomic_sync = "PtlAtomicSync"();
     ni_init = "PtlNIInit"(u32, u32, u32, In, Out, Out);
     ni_fini = "PtlNIFini"(H);
     get_phys_id = "PtlGetPhysId"(H, Out);

@@ -195,6 +195,7 @@ impl Driver for Portals {
 
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         self.ground.queues.disarm();
+        self.ground.ni.see_atomics();
         self.naps.begin_turn(|| self.alarm.now());
         let _else_it_rings_once_more = self.alarm.set(None);
         self.give_kept_slabs();
@@ -220,7 +221,10 @@ impl Driver for Portals {
 
     fn arm(&mut self) -> Armed {
         self.show_counts();
+        self.ground.ni.see_atomics();
         let sleeps = !self.has_news() && self.set_alarm() && self.ground.queues.arm();
+        // What has come since the last look tells no event.
+        self.ground.ni.see_atomics();
         if sleeps && !self.watches.is_reached() {
             Armed::Ready
         } else {

@@ -35,6 +35,8 @@ pub(super) struct Letter {
     /// Match bits, where they are not those of all messages.
     pub(super) bits: Option<u64>,
     taken: bool,
+    /// Its put has ended, one way or the other.
+    ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,7 @@ impl Letter {
             label,
             bits: None,
             taken: false,
+            ended: false,
         }
     }
 
@@ -131,6 +134,7 @@ impl Outbox {
             return Then::Nothing;
         }
         self.flying -= 1;
+        self.letters[at].ended = true;
         match (self.state, taken) {
             (State::Dead, _) => {}
             (_, true) => self.letters[at].taken = true,
@@ -138,6 +142,13 @@ impl Outbox {
             (_, false) => self.state = State::Refused(number),
         }
         self.settle(free)
+    }
+
+    /// Whether a put of this number is under way.
+    pub(super) fn awaits(&self, number: u32) -> bool {
+        let at = number.wrapping_sub(self.first) as usize;
+        let letter = self.letters.get(at).filter(|_| at < self.begun);
+        letter.is_some_and(|letter| !letter.ended)
     }
 
     /// What leaves from now on goes another way: but not before all that is under way has ended, and the peer has looked at it.
@@ -193,9 +204,10 @@ impl Outbox {
                 let good = number.wrapping_sub(self.first) as usize;
                 self.release(good, free);
                 self.begun = 0;
-                self.letters
-                    .iter_mut()
-                    .for_each(|letter| letter.taken = false);
+                for letter in &mut self.letters {
+                    letter.taken = false;
+                    letter.ended = false;
+                }
                 self.state = State::Paused;
                 Then::Pause
             }

@@ -97,13 +97,29 @@ impl Slabs {
         self.region.payload(place.offset + after, place.len - after)
     }
 
+    /// A message of so many bytes, which the adapter had let in, has failed on its way, and its event need not say where it is. Its
+    /// place is used up. Whether the slab is free by that, to be given to the adapter again.
+    pub(super) fn lost(&mut self, slab: usize, len: u64) -> bool {
+        let Some(place) = self.slabs.get_mut(slab) else {
+            return false;
+        };
+        place.told += usize::try_from(len).unwrap_or(self.len).min(self.len);
+        self.is_free(slab)
+    }
+
     /// A message is done with. Whether the slab is free by that, to be given to the adapter again.
     pub(super) fn done(&mut self, place: Place) -> bool {
-        let limit = self.len - self.min_free;
         let slab = &mut self.slabs[place.slab];
         slab.told += place.len;
         slab.end = slab.end.max(place.offset % self.len + place.len);
-        let free = slab.told == slab.end && slab.end > limit;
+        self.is_free(place.slab)
+    }
+
+    /// Bytes that were told of without a place may lie behind the furthest end.
+    fn is_free(&mut self, slab: usize) -> bool {
+        let limit = self.len - self.min_free;
+        let slab = &mut self.slabs[slab];
+        let free = slab.told >= slab.end && slab.told > limit;
         if free {
             *slab = Slab::default();
         }
@@ -129,6 +145,25 @@ mod tests {
         assert!(!done(0, 3096), "the longest message still fits");
         assert!(done(3096, 1));
         assert!(!done(4096, 3000), "another slab");
+    }
+
+    #[test]
+    fn what_has_failed_uses_up_its_place_wherever_that_is() {
+        let mut slabs = Slabs::new(2, 4096, 1000).expect("memory");
+        let base = slabs.range(0).start().addr().get() as u64;
+        let done = |slabs: &mut Slabs, at: u64, len| {
+            let place = slabs.place(base + at, len).expect("inside");
+            slabs.done(place)
+        };
+        assert!(!slabs.lost(0, 1000), "there is room behind it");
+        assert!(!done(&mut slabs, 1000, 2096));
+        assert!(slabs.lost(0, 1), "the last one");
+        assert!(
+            !done(&mut slabs, 1000, 3000),
+            "one before it is not told of"
+        );
+        assert!(slabs.lost(0, 1000));
+        assert!(slabs.lost(0, u64::MAX) && !slabs.lost(2, 1));
     }
 
     #[test]

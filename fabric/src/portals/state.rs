@@ -6,7 +6,7 @@ use super::{
     address::Address,
     calls::Refused,
     compat::buffers::Buffers,
-    event::{End, Got, Kind},
+    event::{End, Event, Got, Kind},
     lent::Lent,
     lists::Lists,
     moves::Far,
@@ -70,6 +70,8 @@ pub struct Portals {
     pub(super) fragile: bool,
     /// The adapter interrupts the host, and counts that.
     pub(super) is_interrupted: bool,
+    /// The library has told of a failure without an acknowledgement: one may come yet, and is not counted again.
+    pub(super) fails_twice: bool,
     pub(super) caps: Caps,
 }
 
@@ -291,7 +293,8 @@ impl Portals {
             // What was given up has ended nevertheless, and there was no place for what was not.
             self.handle_loss();
         }
-        if !matches!(event.kind, Kind::Ack | Kind::Reply) {
+        let is_plain = matches!(event.kind, Kind::Ack | Kind::Reply) && !self.fails_twice;
+        if !is_plain && !self.is_end(&event) {
             return;
         }
         self.regain_credit(event.user);
@@ -313,6 +316,29 @@ impl Portals {
             }
             Some(Ticket::Words(to)) if event.end != End::Well => _ = self.fail_lane(to, rail),
             Some(Ticket::Words(_)) | None => {}
+        }
+    }
+
+    /// Whether an event ends an operation, where that is not known by its kind. What has failed may be told by SEND, or by an event
+    /// for errors: by that alone, or by an acknowledgement as well.
+    #[cold]
+    fn is_end(&mut self, event: &Event) -> bool {
+        let alone = matches!(event.kind, Kind::Send | Kind::Error);
+        if event.end == End::Well {
+            return !alone && matches!(event.kind, Kind::Ack | Kind::Reply);
+        }
+        self.fails_twice |= alone;
+        match Ticket::of(event.user) {
+            Some(Ticket::Message(to, number)) if self.buffers.is_none() => {
+                let peer = self.peers.get(to as usize);
+                peer.is_some_and(|peer| peer.outbox.awaits(number))
+            }
+            Some(Ticket::Operation(slot, generation)) => {
+                self.operations.work(slot, generation).is_some()
+            }
+            // What is told twice is told alone first.
+            Some(Ticket::Words(_) | Ticket::Piece(..) | Ticket::Message(..)) => alone,
+            None => false,
         }
     }
 
@@ -445,6 +471,10 @@ impl Portals {
 
     pub(super) fn next(&mut self, which: Which) -> Option<Got> {
         let got = self.ground.queues.next(which);
+        if got.is_some() {
+            // What it tells of may come behind atomics, and whoever hears of it looks at their words.
+            self.ground.ni.see_atomics();
+        }
         self.ground
             .counters
             .all

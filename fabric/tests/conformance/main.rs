@@ -331,6 +331,10 @@ conformance!(
     crate::portals::endless_world
 );
 conformance!(
+    on_portals_that_say_little_by_themselves,
+    crate::portals::reticent_world
+);
+conformance!(
     on_portals_with_a_waiting_thread,
     crate::portals::helped_world
 );

@@ -510,6 +510,8 @@ pub(crate) fn atomics_of_all_ranks_sum_up(make: Make) {
         });
         rank.until("the last atomic", |heard| heard.fetched.len() == 1);
         ready.wait();
+        // What the adapter has changed in a rank's own memory is seen after a turn of that rank.
+        rank.progress();
     });
     let (region, _) = board.into_inner().unwrap().unwrap();
     assert_eq!(region.atomic_u64(0).load(SeqCst), 3 * COUNT * RANKS as u64);

@@ -107,6 +107,15 @@ pub(crate) fn endless_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
+/// A library whose atomics are seen when it is asked for them, that believes what it is told was polled, and tells of failures
+/// in as few words as it may.
+pub(crate) fn reticent_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "sandia42", |config| PortalsConfig {
+        habits: Some("incoherent,polled-only,short-failures,send-alone".to_owned()),
+        ..config
+    })
+}
+
 pub(crate) fn little_room(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         events: 16,

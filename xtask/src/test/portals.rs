@@ -12,7 +12,7 @@ struct Run {
 
 /// The applications compute for most of their time, so they run twice: once with each reactor, and one of these times with all
 /// their collectives by lists. Tests whose traffic is that of another run once.
-const RUNS: [Run; 13] = [
+const RUNS: [Run; 14] = [
     Run {
         // io_uring, on a machine that offers it.
         name: "sandia42, the machine's reactor",
@@ -111,6 +111,15 @@ const RUNS: [Run; 13] = [
         family: "sandia42",
         variables: &[("RIPSTOP_COLLECTIVES", "lists")],
         tests: &["awp", "programs", "faults"],
+    },
+    Run {
+        name: "adapters that say little by themselves",
+        family: "sandia42",
+        variables: &[(
+            "RIPSTOP_PORTALS_HABITS",
+            "incoherent,polled-only,short-failures,send-alone",
+        )],
+        tests: &["messages", "windows", "failures"],
     },
     Run {
         name: "what goes to the dead never ends",

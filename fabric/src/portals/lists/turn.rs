@@ -42,10 +42,14 @@ impl Portals {
                 }
             }
             // What carries no word to this rank itself is its first rail, and there will be no other word.
-            Kind::Ack if event.end != End::Well && event.user == NOBODY => {
+            Kind::Ack | Kind::Send | Kind::Error
+                if event.end != End::Well && event.user == NOBODY =>
+            {
                 self.look_for_lost(onesided::lists_lost);
             }
-            Kind::Ack if event.end != End::Well => self.task_failed(event.user, event.end),
+            Kind::Ack | Kind::Send | Kind::Error if event.end != End::Well => {
+                self.task_failed(event.user, event.end);
+            }
             _ => {}
         }
     }

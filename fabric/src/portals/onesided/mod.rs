@@ -373,7 +373,7 @@ impl Portals {
     /// Credits come back at once: an end that comes nevertheless finds nobody, and its place in the queue is one of those that
     /// the others do not need. Memory does not, where a library goes on that may still read and write it.
     pub(super) fn give_up_under_way(&mut self, rank: u32) {
-        let goes_on = !self.ground.ni.moves_alone;
+        let goes_on = self.ground.ni.goes_on;
         let peer = self.peer_mut(rank);
         let under_way = std::mem::take(&mut peer.under_way);
         let slots = peer.outbox.forsake();

@@ -7,6 +7,7 @@ pub(super) const PORTAILS4: Profile = Profile {
     name: "portails4",
     moves_alone: false,
     ends_to_dead: false,
+    nobody: None,
     waits_to_meet: false,
     wire: Wire::UDP,
     handle_len: 8,
@@ -71,6 +72,7 @@ pub(super) const PORTAILS4: Profile = Profile {
         ni_matching: 2,
         ni_physical: 1,
         bind_inaccessible: 1,
+        coherent_atomics: 0,
         pt_flowctrl: 4,
         md_event_success_disable: 1,
         md_event_send_disable: 0x40,
@@ -109,6 +111,7 @@ pub(super) const BXI2: Profile = Profile {
     name: "bxi2",
     moves_alone: true,
     ends_to_dead: true,
+    nobody: Some(0xfff),
     waits_to_meet: false,
     wire: Wire::WHOLE,
     fails: Fails {
@@ -120,6 +123,10 @@ pub(super) const BXI2: Profile = Profile {
         no_match: 9,
         segv: 2,
     },
+    options: Options {
+        coherent_atomics: 4,
+        ..PORTAILS4.options
+    },
     ..PORTAILS4
 };
 
@@ -128,6 +135,7 @@ pub(super) const BXI3: Profile = Profile {
     name: "bxi3",
     moves_alone: true,
     ends_to_dead: true,
+    nobody: Some(0x3fe),
     waits_to_meet: false,
     wire: Wire::WHOLE,
     handle_len: 8,
@@ -194,6 +202,7 @@ pub(super) const BXI3: Profile = Profile {
         ni_matching: 2,
         ni_physical: 1,
         bind_inaccessible: 2,
+        coherent_atomics: 1,
         pt_flowctrl: 4,
         md_event_success_disable: 2,
         md_event_send_disable: 1,

@@ -15,6 +15,8 @@ pub(super) struct Profile {
     pub(super) moves_alone: bool,
     /// Whether operations end that are under way to a process that is killed.
     pub(super) ends_to_dead: bool,
+    /// A process id by which that is tried when an interface is opened, as it is only reckoned: processes have others.
+    pub(super) nobody: Option<u32>,
     /// Whether the first operation towards a process waits in its call until that process answers: for ever, if it has gone.
     pub(super) waits_to_meet: bool,
     pub(super) wire: Wire,
@@ -138,6 +140,9 @@ pub(super) struct Options {
     pub(super) ni_physical: u32,
     /// A feature: entries over memory that is not there.
     pub(super) bind_inaccessible: u32,
+    /// A feature: what atomics change is seen by processors at once. Zero in a family without a name for it, whose atomics are
+    /// done by processors.
+    pub(super) coherent_atomics: u32,
     pub(super) pt_flowctrl: u32,
     pub(super) md_event_success_disable: u32,
     pub(super) md_event_send_disable: u32,

@@ -47,6 +47,7 @@ pub(super) const SANDIA43: Profile = Profile {
     name: "sandia43",
     moves_alone: true,
     ends_to_dead: false,
+    nobody: None,
     waits_to_meet: true,
     // Seen over UDP, which it does not repair. What else it can go by is not told from here.
     wire: Wire {
@@ -116,6 +117,7 @@ pub(super) const SANDIA43: Profile = Profile {
         ni_matching: 1,
         ni_physical: 8,
         bind_inaccessible: 1,
+        coherent_atomics: 4,
         pt_flowctrl: 2,
         md_event_success_disable: 0x20,
         md_event_send_disable: 0x80,

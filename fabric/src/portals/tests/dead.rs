@@ -6,6 +6,7 @@ use crate::{
     portals::{
         PortalsConfig,
         event::{End, Event, Got, Kind, Process},
+        peer::Ticket,
     },
 };
 
@@ -112,9 +113,96 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
 }
 
 #[test]
-fn when_an_end_was_lost_nobody_is_waited_for() {
-    let mut world = World::published("portails4", 3, 16);
-    let event = Event {
+fn whether_operations_to_the_dead_end_is_tried_where_it_is_only_reckoned() {
+    for (habits, ends) in [("", true), ("ends-never", false)] {
+        // As over an adapter of the second BXI, whose numbers the library has but for failures.
+        let config = PortalsConfig {
+            family: Some("bxi2".to_owned()),
+            published: true,
+            habits: Some(habits.to_owned()),
+            ..PortalsConfig::default()
+        };
+        let mut world = World::of("portails4", 2, &config);
+        let rank = world.rank(0);
+        let (caps, ni) = (rank.caps(), &rank.ground.ni);
+        assert_eq!((ni.ends_to_dead, ni.goes_on), (ends, !ends), "{habits}");
+        assert_eq!(caps.triggered_max > 0, ends, "{habits}");
+        assert_eq!(caps.any_memory.is_ok(), ends, "{habits}");
+        let sent = world.stuff(1, 8);
+        world.until(|world| world.heard(1).messages.len() as u64 == sent);
+    }
+}
+
+#[test]
+fn a_failure_that_send_alone_tells_of_ends_what_it_is_about() {
+    for family in FAMILIES {
+        let config = PortalsConfig {
+            events: 16,
+            habits: Some("send-alone".to_owned()),
+            ..PortalsConfig::default()
+        };
+        let mut world = World::of(family, 3, &config);
+        world.rank(1).ground.close();
+        assert!(world.stuff(1, 8) > 0, "{family}");
+        while world.heard(0).down.is_empty() {
+            world.turn(0);
+        }
+        assert_eq!(world.heard(0).down, [(1, Down::Failed)], "{family}");
+        while world.rank(0).credits < world.rank(0).ground.credits {
+            world.turn(0);
+        }
+        assert!(world.rank(0).peer(1).outbox.is_empty(), "{family}");
+    }
+}
+
+#[test]
+fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
+    let mut world = World::of("sandia42", 2, &PortalsConfig::default());
+    assert!(world.sends(0, 1, 0, 8) && world.sends(0, 1, 1, 8));
+    let rank = world.rank(0);
+    let before = rank.credits;
+    for kind in [Kind::Send, Kind::Ack, Kind::Error] {
+        rank.handle_end(got(Event {
+            kind,
+            end: End::Dropped,
+            user: Ticket::Message(1, 1).bits(),
+            ..told()
+        }));
+        assert_eq!(rank.credits, before + 1, "{kind:?}");
+    }
+    rank.handle_end(got(Event {
+        kind: Kind::Send,
+        user: Ticket::Message(1, 0).bits(),
+        ..told()
+    }));
+    assert_eq!(
+        rank.credits,
+        before + 1,
+        "what has left is not acknowledged"
+    );
+}
+
+#[test]
+fn what_broke_off_gives_its_slab_back_although_it_says_that_it_has_no_bytes() {
+    let mut world = World::new("sandia42", 2);
+    let (rank, heard) = &mut world.ranks[0];
+    let before = rank.ground.counters.all.entries.get();
+    for _ in 0..2 {
+        let event = Event {
+            kind: Kind::Put,
+            end: End::Other(1),
+            user: 1,
+            rlength: 65_664,
+            ..told()
+        };
+        rank.handle_arrival(got(event), heard);
+    }
+    assert_eq!(rank.ground.counters.all.entries.get(), before + 1);
+    assert!(heard.messages.is_empty());
+}
+
+fn told() -> Event {
+    Event {
         kind: Kind::Ack,
         end: End::Well,
         start: 0,
@@ -122,13 +210,26 @@ fn when_an_end_was_lost_nobody_is_waited_for() {
         header: 0,
         match_bits: 0,
         mlength: 0,
+        rlength: 0,
         initiator: Process { nid: 0, pid: 0 },
         pt: 0,
-    };
-    world.rank(0).handle_end(Got {
+    }
+}
+
+const fn got(event: Event) -> Got {
+    Got {
         event,
         rail: 0,
+        dropped: false,
+    }
+}
+
+#[test]
+fn when_an_end_was_lost_nobody_is_waited_for() {
+    let mut world = World::published("portails4", 3, 16);
+    world.rank(0).handle_end(Got {
         dropped: true,
+        ..got(told())
     });
     world.turn(0);
     let down = [1, 2].map(|rank| (rank, Down::Failed));

@@ -4,6 +4,7 @@ mod away;
 mod dead;
 mod names;
 mod naps;
+mod quiet;
 mod room;
 mod stuck;
 

@@ -1,0 +1,82 @@
+//! Ranks over a library that says little by itself.
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::World;
+use crate::{
+    driver::{Armed, AtomicOp, Command, Driver, Peer, Post, Token, WaitOn},
+    portals::PortalsConfig,
+};
+
+fn world(habits: &str) -> World {
+    let config = PortalsConfig {
+        habits: Some(habits.to_owned()),
+        ..PortalsConfig::default()
+    };
+    World::of("sandia42", 2, &config)
+}
+
+/// Whether something would end a sleep of the first rank.
+fn is_called(world: &mut World) -> bool {
+    let fds = world.rank(0).wait_on();
+    let mut fds: Vec<_> = fds
+        .iter()
+        .filter_map(|on| match on {
+            WaitOn::Fd(fd) => Some(PollFd::new(fd, PollFlags::IN)),
+            _ => None,
+        })
+        .collect();
+    let now = Timespec::default();
+    rustix::event::poll(&mut fds, Some(&now)).expect("descriptors") > 0
+}
+
+#[test]
+fn what_has_ended_one_sleep_does_not_end_the_next_one() {
+    for habits in ["", "polled-only"] {
+        let mut world = world(habits);
+        for number in 0..3 {
+            // It may be called for what came meanwhile, but not for ever.
+            while world.rank(0).arm() != Armed::Ready || is_called(&mut world) {
+                world.turn(0);
+            }
+            assert!(world.sends(1, 0, number, 8), "{habits}");
+            while !is_called(&mut world) {
+                world.turn(1);
+            }
+            world.until(|world| world.heard(0).messages.len() as u64 > number);
+        }
+    }
+}
+
+#[test]
+fn what_atomics_have_changed_is_seen_by_whoever_hears_of_them() {
+    for habits in ["", "incoherent"] {
+        let mut world = world(habits);
+        let region = world.rank(1).allocate(4096).expect("memory");
+        let key = world.rank(1).expose(region.range()).expect("a key");
+        for number in 1..=100 {
+            let at = key.slice(0, 8).expect("inside");
+            let op = AtomicOp::Add(1);
+            let (to, token) = (Peer(1), Token(number));
+            let add = Command::Atomic { to, at, op, token };
+            assert!(matches!(world.rank(0).post(add), Post::Posted));
+            while world.heard(0).ended.len() as u64 != number {
+                world.turn(0);
+            }
+            let before = world.heard(0).ended[number as usize - 1]
+                .1
+                .as_ref()
+                .ok()
+                .copied();
+            assert_eq!(before, Some(Some(number - 1)), "{habits}");
+            assert!(world.sends(0, 1, number, 8));
+            while world.heard(1).messages.len() as u64 != number {
+                (0..2).for_each(|rank| world.turn(rank));
+            }
+            let seen = region
+                .atomic_u64(0)
+                .load(std::sync::atomic::Ordering::SeqCst);
+            assert_eq!(seen, number, "{habits}: the message came first");
+        }
+    }
+}
