@@ -12,7 +12,7 @@ use std::{
 use ripstop_rt::{
     Comm, OpError,
     buffer::Wire,
-    offload::{Signature, without_turns},
+    offload::{Signature, poll_proceed, without_turns},
 };
 
 use crate::{
@@ -300,6 +300,7 @@ impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
     type Output = Result<D, F>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(poll_proceed(cx));
         let mut stage = ready!(self.course.poll_over(cx.waker()));
         match mem::replace(&mut *stage, Stage::Taken) {
             Stage::Over(outcome) => {

@@ -6,7 +6,7 @@ use ripstop_rt::{
     Comm, Result,
     buffer::{RegBuf, Wire},
     called_at,
-    onesided::{Element, Locking, Port, Target},
+    onesided::{Element, Locking, Port, Target, proceed},
 };
 
 use crate::operations::operations;
@@ -68,6 +68,7 @@ impl<T: Wire> PassiveWindow<T> {
     pub fn lock_all(&self) -> impl Future<Output = Result<Locked<'_, T>>> {
         called_at(Location::caller(), async move {
             let locking = self.port.lock_all()?;
+            proceed().await;
             Ok(Locked { locking })
         })
     }
@@ -152,11 +153,16 @@ impl<'w, T: Wire> Locked<'w, T> {
     pub fn flush(&self, rank: usize) -> impl Future<Output = Result<()>> {
         called_at(Location::caller(), async move {
             let target = self.locking.touched("flush", rank)?;
-            if let Some(target) = target.filter(|target| !self.port().flushes_at_once(target)) {
-                self.port().quiet(Some(target)).await;
-                self.port().check_up("flush", target)?;
+            match target {
+                Some(target) if !self.port().flushes_at_once(target) => {
+                    self.port().quiet(Some(target)).await;
+                    self.port().check_up("flush", target)
+                }
+                _ => {
+                    proceed().await;
+                    Ok(())
+                }
             }
-            Ok(())
         })
     }
 

@@ -5,6 +5,7 @@ use super::{Agreement, Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     error::{Error, ErrorKind, OpError, Result, called_at},
+    executor::proceed,
     ops::About,
 };
 
@@ -32,6 +33,7 @@ impl Agreement {
 
 impl Comm {
     async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
+        proceed().await;
         let (rank, size) = (self.rank(), self.size());
         let world = |rank| self.group().world_of(rank).unwrap_or_default() as usize;
         let (mut distance, mut said) = (1, word);
@@ -108,6 +110,7 @@ impl Comm {
         buf: B,
         op: impl ReduceOp<B::Elem>,
     ) -> Result<B, OpError<B>> {
+        proceed().await;
         match self.reduce_to_first(call, buf.elems().to_vec(), op).await {
             Ok(mine) => self.spread_from_first(call, buf, mine).await,
             Err(error) => Err(OpError { error, buf }),

@@ -7,6 +7,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::Started,
     error::{OpError, Result, called_at},
+    executor::proceed,
     ops::About,
 };
 
@@ -96,6 +97,7 @@ impl Comm {
     ) -> impl Future<Output = Result<()>> + Send {
         called_at(Location::caller(), async move {
             if self.try_send_copy(to, tag, data)? {
+                proceed().await;
                 return Ok(());
             }
             self.send(to, tag, data.to_vec()).await?;

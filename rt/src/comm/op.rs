@@ -15,6 +15,7 @@ use crate::{
     buffer::RecvBuf,
     engine::{Engine, Started},
     error::{ErrorKind, OpError},
+    executor::poll_proceed,
     ops::{About, Failure, Landed, Ticket},
 };
 
@@ -100,6 +101,7 @@ impl<B: Send + 'static> Future for SendOp<B> {
     type Output = Result<B, OpError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(poll_proceed(cx));
         if let State::Flying(flight) = &self.state {
             let ticket = &flight.ticket;
             let shared = flight.comm.shared();
@@ -166,6 +168,7 @@ impl<B: RecvBuf> RecvOp<B> {
     /// The message, and where it was received.
     #[inline]
     fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<Landing<B>> {
+        ready!(poll_proceed(cx));
         let State::Flying(flight) = &self.state else {
             return Poll::Ready(Err(self.take_failure()));
         };
@@ -250,9 +253,8 @@ impl<B> Flight<B> {
     }
 
     fn is_done(&self) -> bool {
-        self.comm
-            .shared()
-            .with(|engine| engine.core.is_done(self.ticket.op))
+        let shared = self.comm.shared();
+        shared.is_so(|engine| engine.core.is_done(self.ticket.op))
     }
 
     fn set_timer(&self, limit: Duration) {

@@ -12,6 +12,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::{Core, Engine, Look, QuickRun, RunTicket, Taken},
     error::OpError,
+    executor::poll_proceed,
     offload::{Builder, Collective, Lens, Loaded, Signature},
     ops::Pair,
     settings::Executor,
@@ -245,7 +246,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         self.flight.as_ref().is_none_or(|flight| {
             let shared = flight.comm.shared();
             flight.has_ended()
-                || shared.with(|engine| match &flight.way {
+                || shared.is_so(|engine| match &flight.way {
                     Way::Quick(quick) => engine.is_quick_done(quick),
                     Way::Run(ticket) => engine.core.is_done(ticket.buffers.op),
                     Way::Between => true,
@@ -269,6 +270,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// most, and only as long as no other step is at work on its bytes.
     #[doc(hidden)]
     pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
+        ready!(poll_proceed(cx));
         let Some(flight) = self.flight.as_mut().filter(|flight| !flight.has_ended()) else {
             return Poll::Ready(None);
         };
@@ -282,6 +284,7 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
     type Output = Result<(I, O), OpError<(I, O)>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(poll_proceed(cx));
         let Some(flight) = &mut self.flight else {
             panic!("a collective was polled after it had completed")
         };

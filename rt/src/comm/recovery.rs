@@ -6,7 +6,7 @@ use std::{
     panic::Location,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use futures_core::Stream;
@@ -15,6 +15,7 @@ use super::{Comm, split::none_left};
 use crate::{
     engine::{Engine, Following, living},
     error::{ErrorKind, Result, called_at},
+    executor::poll_proceed,
     group::Group,
     proto::agree::{Ranks, Value},
     shared::Shared,
@@ -146,6 +147,7 @@ impl Future for Agreeing {
     type Output = Result<Value>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(poll_proceed(cx));
         let call = (self.comm.id(), self.call);
         let shared = self.comm.shared();
         let polled = shared.with(|engine| engine.core.poll_agreed(call, cx.waker()));
@@ -182,6 +184,7 @@ impl Stream for Failures {
     type Item = usize;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        ready!(poll_proceed(cx));
         let Self {
             shared,
             group,

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use super::Parker;
+use super::{Parker, budget};
 use crate::{
     comm::spare,
     engine::Engine,
@@ -36,6 +36,8 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
             run_tasks(shared);
         }
         step(shared, &parker, &mut cooldown);
+        // Not before the first poll: a program may call this again and again with a future that is ready at once.
+        budget::refill();
     }
 }
 
@@ -82,6 +84,7 @@ pub(crate) fn run_tasks(shared: &Shared) {
             return;
         };
         shared.offer_seat();
+        budget::refill();
         task.run();
     }
 }

@@ -2,6 +2,7 @@
 //! runtime on tokio.
 
 mod block_on;
+mod budget;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod parker;
@@ -10,9 +11,14 @@ mod task;
 
 #[cfg(feature = "tokio")]
 pub(crate) use self::block_on::run_tasks;
-pub use self::{block_on::without_turns, task::JoinHandle};
+pub use self::{
+    block_on::without_turns,
+    budget::{poll_proceed, proceed},
+    task::JoinHandle,
+};
 pub(crate) use self::{
     block_on::{block_on, drain, drives},
+    budget::refill,
     parker::Parker,
     sleep::sleep,
     task::{Queue, Task, spawn},

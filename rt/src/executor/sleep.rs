@@ -4,10 +4,11 @@ use std::{
     fmt,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
+use super::poll_proceed;
 use crate::{engine::Sleeper, shared::Shared};
 
 /// Ready after `duration`.
@@ -31,6 +32,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(poll_proceed(cx));
         self.shared
             .with(|engine| engine.core.poll_sleeper(self.sleeper, cx.waker()))
     }

@@ -5,10 +5,11 @@ use std::{
     panic::{self, AssertUnwindSafe},
     pin::Pin,
     sync::{Arc, Weak, atomic::Ordering},
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Wake, Waker, ready},
     thread,
 };
 
+use super::poll_proceed;
 use crate::{
     shared::{Shared, contain},
     sync::{AtomicU8, Mutex, lock},
@@ -184,6 +185,7 @@ impl<T> Future for JoinHandle<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        ready!(poll_proceed(cx));
         let waker = cx.waker().clone();
         let mut outcome = lock(&self.outcome);
         match outcome.value.take() {

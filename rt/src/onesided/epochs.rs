@@ -11,6 +11,7 @@ use crate::{
     buffer::Wire,
     engine::{Engine, Heard, Said, begin_all},
     error::{Error, ErrorKind, Result},
+    executor::poll_proceed,
 };
 
 /// Letting others in.
@@ -44,6 +45,7 @@ impl<T: Wire> Port<T> {
     /// # Errors
     /// An origin that failed, finished or freed the window before it had completed; a runtime that was closed before all had.
     pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+        ready!(poll_proceed(cx));
         if !self.comm.shared().comes_soon(|| self.have_completed()) {
             ready!(self.poll_closed_slowly(cx))?;
         }
@@ -88,7 +90,7 @@ impl<T: Wire> Port<T> {
             let mut origins = origins.iter();
             origins.all(|&origin| engine.core.has_completed(self.id, origin).is_some())
         };
-        self.have_completed() || self.comm.shared().with(over)
+        self.have_completed() || self.comm.shared().is_so(over)
     }
 
     /// The error of who waited for so long. The end stays open.
@@ -169,6 +171,7 @@ impl<'p, T: Wire> Starting<'p, T> {
     /// A target that failed, finished or freed the window, that is being accessed already, or has elements of another type.
     /// Nothing has been started then.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Visit<'p, T>>> {
+        ready!(poll_proceed(cx));
         if !self.begins_soon() {
             ready!(self.poll_slowly(cx))?;
         }
@@ -317,6 +320,7 @@ impl<'p, T: Wire> Visit<'p, T> {
     /// # Errors
     /// A target that failed or finished.
     pub fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+        ready!(poll_proceed(cx));
         let (port, id) = (self.port, self.port.id);
         let mut targets = self.targets.iter();
         if targets.all(|(target, access)| target.ledger.has_ended(access)) {

@@ -13,6 +13,7 @@ use crate::{
     buffer::Wire,
     engine::{Engine, Gates, Looked, Passed},
     error::{ErrorKind, Result},
+    executor::proceed,
 };
 
 type Agreed = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -54,6 +55,7 @@ impl<T: Wire> Port<T> {
     /// # Errors
     /// A member failed, or `Mismatch`: one came to a fence of the other kind. Then all fences of this window fail from now on.
     pub async fn fence(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
+        proceed().await;
         self.is_gathered = false;
         if self.pass(ending).await? == Gates::None {
             self.agree(ending, at).await?;

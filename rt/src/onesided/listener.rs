@@ -2,13 +2,14 @@
 
 use std::{
     fmt,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use super::Port;
 use crate::{
     buffer::Wire,
     engine::{Engine, Listening},
+    executor::poll_proceed,
 };
 
 /// Dropping it leaves nothing behind, whether or not there was news.
@@ -32,6 +33,7 @@ impl<'p, T: Wire> Listener<'p, T> {
         check: impl Fn(&mut Engine) -> Option<R>,
         watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {
+        ready!(poll_proceed(cx));
         let Port { comm, id, .. } = self.port;
         let waiter = (&mut self.place, cx.waker());
         comm.shared().poll_window(*id, waiter, check, watch)

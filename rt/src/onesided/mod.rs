@@ -33,13 +33,13 @@ pub use self::{
     target::Target,
 };
 use self::{overlap::Habit, target::Targets};
-pub use crate::engine::Combine;
 use crate::{
     buffer::{RegBuf, TypeSig, Wire},
     comm::{Agreement, Comm},
     engine::{Extent, Listening, WindowId, WindowMemory},
     error::{Error, ErrorKind, Result, called_at},
 };
+pub use crate::{engine::Combine, executor::proceed};
 
 /// This rank's end of a window.
 ///

@@ -12,6 +12,7 @@ use crate::{
     comm::Comm,
     engine::Core,
     error::OpError,
+    executor::poll_proceed,
     ops::{Outcome, Ticket},
 };
 
@@ -104,7 +105,8 @@ impl<B: Send + 'static> RemoteOp<B> {
         let Some(Rest::Flying(flight)) = self.rest.as_deref() else {
             return true;
         };
-        flight.is_done()
+        let (shared, op) = (flight.comm.shared(), flight.ticket.op);
+        shared.is_so(|engine| engine.core.is_done(op))
     }
 
     /// Puts the buffer where it is taken from, or says why the operation failed.
@@ -135,6 +137,7 @@ impl<B: Send + 'static> Future for RemoteOp<B> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(poll_proceed(cx));
         if self.rest.is_some()
             && let Some(error) = ready!(self.settle(cx))
         {

@@ -13,6 +13,7 @@ use crate::{
     buffer::{self, RecvBuf, SendBuf, Wire},
     engine::{Combine, Core, Deed, Ranges},
     error::{Error, ErrorKind, OpError, Result},
+    executor::poll_proceed,
     ops::About,
 };
 
@@ -420,9 +421,12 @@ impl<T: Element> Future for Fetching<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match &mut self.state {
-            State::Done(result) => result
-                .take()
-                .expect("a fetch was polled after it had completed"),
+            State::Done(result) => {
+                ready!(poll_proceed(cx));
+                result
+                    .take()
+                    .expect("a fetch was polled after it had completed")
+            }
             State::One(op) => ready!(Pin::new(op).poll(cx))
                 .map(|[old]| old)
                 .map_err(|error| error.error),

@@ -24,6 +24,15 @@ impl Shared {
         }
     }
 
+    /// Whether something is so, for a program that asks again and again and does not wait: the thread that drives the runtime
+    /// makes a turn where it is not.
+    pub(crate) fn is_so(&self, look: impl Fn(&mut Engine) -> bool) -> bool {
+        self.with(&look)
+            || executor::drives(self)
+                && self.turn().is_some_and(|events| events > 0)
+                && self.with(look)
+    }
+
     /// Polls an operation on behalf of its future: `take` takes it if it is complete. A thread that drives this runtime makes
     /// turns meanwhile, for about as long as an answer from another processor takes: then nobody needs to be woken, and nothing
     /// is locked twice.

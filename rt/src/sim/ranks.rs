@@ -22,6 +22,7 @@ use crate::{
     clock::Clock,
     comm::Comm,
     engine::{Engine, EngineSetup},
+    executor,
     proto::path::Paths,
     reactor::Notifier,
     settings::Settings,
@@ -432,6 +433,7 @@ impl<T> Rank<T> {
         let woken = self.shared.host.as_ref().is_some_and(Host::take_wake_up);
         if let Some(future) = self.future.as_mut().filter(|_| woken) {
             let waker = Waker::from(Arc::clone(&self.shared));
+            executor::refill();
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             if let Poll::Ready(value) = polled {
                 self.future = None;
@@ -442,6 +444,7 @@ impl<T> Rank<T> {
         }
         match self.shared.next_task() {
             Some(task) => {
+                executor::refill();
                 task.run();
                 true
             }

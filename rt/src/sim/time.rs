@@ -3,12 +3,12 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use super::Host;
-use crate::{clock::Time, comm::Comm, shared::Shared};
+use crate::{clock::Time, comm::Comm, executor::poll_proceed, shared::Shared};
 
 /// What time it is on this rank's clock: virtual where ranks are simulated, else since the runtime was made.
 #[must_use]
@@ -43,6 +43,7 @@ impl Future for Compute {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(poll_proceed(cx));
         let now = self.shared.clock.now();
         let first = self.until.is_none();
         let time = self.time;
