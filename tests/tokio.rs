@@ -4,7 +4,7 @@
 #[path = "support/ranks.rs"]
 mod ranks;
 
-use std::{sync::mpsc, thread, time::Duration};
+use std::{process::ExitCode, sync::mpsc, thread, time::Duration};
 
 use ripstop::{Collectives, Comm, ErrorKind, Runtime};
 
@@ -131,4 +131,34 @@ async fn echo(world: Comm, tag: u32) {
             world.send(peer, tag, got).await.unwrap();
         }
     }
+}
+
+#[ripstop::test(ranks = 2, tokio)]
+async fn inside_of_tokio_its_tasks_and_timers_work_and_so_do_tasks_of_the_world(world: Comm) {
+    let other = 1 - world.rank();
+    let inbox = world.recv::<u64>(other, 1);
+    let sender = world.clone();
+    let sent = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        sender.send(other, 1, vec![7_u64; 100_000]).await.unwrap();
+    });
+    assert_eq!(inbox.await.unwrap().0, vec![7; 100_000]);
+    sent.await.unwrap();
+    let nested = world.spawn(async { tokio::spawn(async { 5 }).await.unwrap() });
+    assert_eq!(nested.await, 5);
+    world.barrier().await.unwrap();
+}
+
+#[test]
+fn a_program_inside_of_tokio_sleeps_by_its_timers_and_returns_its_error() {
+    fn program() -> ExitCode {
+        #[ripstop::main(tokio)]
+        async fn main(world: Comm) -> Result<(), String> {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            world.barrier().await.map_err(|error| error.to_string())?;
+            Err("it has come this far".to_owned())
+        }
+        main()
+    }
+    assert_eq!(program(), ExitCode::FAILURE);
 }

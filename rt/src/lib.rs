@@ -46,6 +46,9 @@ pub fn io_uring() -> std::result::Result<String, String> {
 pub mod __private {
     pub use bytemuck;
 
+    pub use crate::__on_tokio as on_tokio;
+    #[cfg(feature = "tokio")]
+    pub use crate::entry::run_on_tokio;
     pub use crate::{
         buffer::{TypeSig, Wire},
         comm::Comm,
@@ -54,6 +57,28 @@ pub mod __private {
             run_test,
         },
     };
+}
+
+/// What `#[ripstop::main(tokio)]` makes of a rank's function.
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __on_tokio {
+    ($world:expr, $rank:expr) => {
+        $crate::__private::run_on_tokio($world, $rank)
+    };
+}
+
+#[cfg(not(feature = "tokio"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __on_tokio {
+    ($world:expr, $rank:expr) => {{
+        ::core::compile_error!(
+            "the option `tokio` needs the cargo feature of that name: `cargo add ripstop --features tokio`"
+        );
+        ($rank)($world)
+    }};
 }
 
 #[doc(hidden)]

@@ -17,7 +17,7 @@ pub(crate) fn main(options: &options::Main, function: &ItemFn) -> Result<TokenSt
     let private = options.krate.private();
     let attributes = &function.attrs;
     let inner = inner(function);
-    let rank = rank_function(function, &private);
+    let rank = inside(options.tokio, rank_function(function, &private), &private);
     Ok(quote! {
         #(#attributes)*
         fn main() -> ::std::process::ExitCode {
@@ -35,7 +35,7 @@ pub(crate) fn test(options: &options::Test, function: &ItemFn) -> Result<TokenSt
     let private = options.krate.private();
     let (attributes, visibility, name) = (&function.attrs, &function.vis, &function.sig.ident);
     let inner = inner(function);
-    let rank = rank_function(function, &private);
+    let rank = inside(options.tokio, rank_function(function, &private), &private);
     let (ranks, processes) = (options.ranks, options.processes);
     let timeout = match options.timeout {
         Some(seconds) => {
@@ -123,6 +123,15 @@ fn rank_function(function: &ItemFn, private: &Path) -> TokenStream {
         #called
         #private::Told(outcome.await).failure()
     })
+}
+
+/// The same function inside of tokio, if that is asked for.
+fn inside(tokio: bool, rank: TokenStream, private: &Path) -> TokenStream {
+    if tokio {
+        quote!(|world: #private::Comm| #private::on_tokio!(world, #rank))
+    } else {
+        rank
+    }
 }
 
 fn check(function: &ItemFn, example: &str) -> Result<()> {

@@ -15,6 +15,9 @@ mod wire;
 /// Every rank runs it, with the communicator of all ranks. It may return `()` or a `Result`: an error is printed with its
 /// causes, and ends the rank with an exit code other than 0.
 ///
+/// With `#[ripstop::main(tokio)]`, and the cargo feature `tokio` of `ripstop`, all of it is inside of a tokio runtime: its tasks,
+/// timers and sockets work, and the rank waits as fast as without it.
+///
 /// ```ignore
 /// use ripstop::prelude::*;
 ///
@@ -38,6 +41,7 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// - `ranks = 4`: how many; always given, at least 1.
 /// - `process`: each rank is a process of its own. Without it, each is a thread.
 /// - `timeout = 30`: the seconds after which the test fails.
+/// - `tokio`: all of it is inside of a tokio runtime, as with `#[ripstop::main(tokio)]`.
 ///
 /// ```ignore
 /// use ripstop::prelude::*;

@@ -28,18 +28,26 @@ impl Crate {
 /// The options of `#[ripstop::main]`.
 pub(crate) struct Main {
     pub(crate) krate: Crate,
+    /// The rank is inside of tokio.
+    pub(crate) tokio: bool,
 }
 
 impl Main {
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let mut options = Self {
             krate: Crate::facade(),
+            tokio: false,
         };
         let parser = syn::meta::parser(|meta| {
-            if meta.path.is_ident("crate") {
+            if meta.path.is_ident("tokio") {
+                options.tokio = true;
+                Ok(())
+            } else if meta.path.is_ident("crate") {
                 options.krate.read(&meta)
             } else {
-                Err(meta.error("`#[ripstop::main]` takes no options: the launcher says how many ranks there are"))
+                Err(meta.error(
+                    "unknown option: there is `tokio`; the launcher says how many ranks there are",
+                ))
             }
         });
         parser.parse2(tokens)?;
@@ -54,12 +62,14 @@ pub(crate) struct Test {
     pub(crate) processes: bool,
     /// Seconds.
     pub(crate) timeout: Option<u64>,
+    /// The ranks are inside of tokio.
+    pub(crate) tokio: bool,
 }
 
 impl Test {
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
-        let (mut krate, mut ranks, mut processes, mut timeout) =
-            (Crate::facade(), None, false, None);
+        let (mut krate, mut ranks, mut processes, mut timeout, mut tokio) =
+            (Crate::facade(), None, false, None, false);
         let parser = syn::meta::parser(|meta| {
             if meta.path.is_ident("ranks") {
                 ranks = Some(positive(&meta, "ranks")?);
@@ -67,11 +77,13 @@ impl Test {
                 timeout = Some(positive(&meta, "timeout")?);
             } else if meta.path.is_ident("process") {
                 processes = true;
+            } else if meta.path.is_ident("tokio") {
+                tokio = true;
             } else if meta.path.is_ident("crate") {
                 krate.read(&meta)?;
             } else {
                 return Err(meta.error(
-                    "unknown option: there are `ranks = N`, `process` and `timeout = SECONDS`",
+                    "unknown option: there are `ranks = N`, `process`, `timeout = SECONDS` and `tokio`",
                 ));
             }
             Ok(())
@@ -84,6 +96,7 @@ impl Test {
             ranks,
             processes,
             timeout,
+            tokio,
         })
     }
 }

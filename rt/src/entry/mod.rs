@@ -6,9 +6,13 @@ mod process;
 mod ranks;
 mod sim;
 mod test;
+#[cfg(feature = "tokio")]
+mod tokio;
 
 use std::{future::Future, io::Write, process::ExitCode};
 
+#[cfg(feature = "tokio")]
+pub use self::tokio::run_on_tokio;
 pub use self::{
     failure::{Failure, Outcome, Plain, Told},
     ranks::run_ranks,
