@@ -162,3 +162,53 @@ fn a_program_inside_of_tokio_sleeps_by_its_timers_and_returns_its_error() {
     }
     assert_eq!(program(), ExitCode::FAILURE);
 }
+
+#[test]
+fn a_runtime_that_nothing_drives_ends_waits_with_an_error_that_says_what_to_do() {
+    for (progress, remedy) in [("tokio", "drive_on_tokio"), ("inline", "block_on")] {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", progress)], move |runtime| {
+            let (world, executor) = (runtime.world(), one_thread());
+            let other = 1 - world.rank();
+            let ends = executor.block_on(async {
+                let sum = world.all_reduce(vec![1_u64; 100_000], ripstop::Sum);
+                world.sleep(Duration::from_millis(1)).await; // this ends, too
+                let received = world.recv::<u8>(other, 7).await.map(drop);
+                [
+                    received.map_err(|error| error.error),
+                    sum.await.map(drop).map_err(|error| error.error),
+                ]
+            });
+            for end in ends {
+                let error = end.unwrap_err();
+                let sentence = error.to_string();
+                assert!(matches!(error.kind, ErrorKind::Setup(_)), "{sentence}");
+                assert!(sentence.contains(remedy) && sentence.contains(progress));
+            }
+        });
+    }
+}
+
+#[test]
+fn who_waits_on_tokio_needs_no_driver_where_there_is_an_agent() {
+    ranks::run(2, &[], |runtime| {
+        let (world, executor) = (runtime.world(), one_thread());
+        let other = 1 - world.rank();
+        executor.block_on(async {
+            for round in 0..200_u32 {
+                let inbox = world.recv::<u32>(other, 7);
+                world.send(other, 7, vec![round; 10_000]).await.unwrap();
+                assert_eq!(inbox.await.unwrap().0, vec![round; 10_000]);
+                if round % 50 == 0 {
+                    world.sleep(Duration::from_millis(3)).await;
+                }
+            }
+        });
+    });
+}
+
+fn one_thread() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}

@@ -298,6 +298,7 @@ impl Builder {
     /// As [`Runtime::init`].
     pub fn init(self) -> Result<Runtime> {
         let settings = self.settings?;
+        check_driver(&settings)?;
         let mut boot = match self.boot {
             Some(boot) => boot,
             None => boot::discover(&environment(&settings)).map_err(boot_error)?,
@@ -344,7 +345,10 @@ impl Builder {
         let (shared, arrival) = (Arc::new(Shared::new(parts)), arrival);
         let agent = match shared.settings.progress {
             ProgressMode::Thread => Some(Agent::start(&shared).map_err(transport)?),
-            _ => None,
+            _ => {
+                shared.drivers.lookout.is_for(Arc::downgrade(&shared));
+                None
+            }
         };
         arrival.stay();
         let end = End {
@@ -362,6 +366,16 @@ impl Builder {
 /// Tells subscribers of `tracing` of messages that were not received.
 fn warn(sentence: &str) {
     tracing::warn!("{sentence}");
+}
+
+/// Who drives the runtime must be in this program.
+fn check_driver(settings: &Settings) -> Result<()> {
+    if settings.progress != ProgressMode::Tokio || cfg!(feature = "tokio") {
+        return Ok(());
+    }
+    let sentence = "RIPSTOP_PROGRESS=tokio is set, and this program was built without the cargo feature `tokio` of ripstop: \
+                    build it with that, or unset the variable";
+    Err(Error::new("init", ErrorKind::Setup(sentence.to_owned())))
 }
 
 fn warn_of(left: &Result<()>) {

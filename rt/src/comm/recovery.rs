@@ -15,7 +15,7 @@ use super::{Comm, split::none_left};
 use crate::{
     engine::{Engine, Following, living},
     error::{ErrorKind, Result, called_at},
-    executor::poll_proceed,
+    executor::{drives, poll_proceed},
     group::Group,
     proto::agree::{Ranks, Value},
     shared::Shared,
@@ -151,6 +151,9 @@ impl Future for Agreeing {
         let call = (self.comm.id(), self.call);
         let shared = self.comm.shared();
         let polled = shared.with(|engine| engine.core.poll_agreed(call, cx.waker()));
+        if polled.is_pending() && !drives(shared) {
+            shared.wait_elsewhere();
+        }
         let error = |kind| self.comm.error(self.op, kind, None, None);
         polled.map_err(|kind| error(kind).called_at(self.at))
     }

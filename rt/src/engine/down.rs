@@ -40,6 +40,18 @@ impl Core {
         }
     }
 
+    /// Nothing comes from this peer any more, whatever it does.
+    pub(crate) fn count_as_failed(&mut self, rank: u32) {
+        self.lose(rank, Down::Failed);
+    }
+
+    /// Whether a future waits for what only turns bring.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.ops.which(|slot| slot.waker.is_some()).is_empty()
+            || self.sleepers.are_waited_for()
+            || self.windows.are_waited_for()
+    }
+
     /// Who is in this communicator.
     pub(super) fn members(&self, ctx: u32) -> Option<&Group> {
         self.groups.get(ctx)

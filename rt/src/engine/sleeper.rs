@@ -21,6 +21,12 @@ pub(super) struct Sleepers {
     ended: bool,
 }
 
+impl Sleepers {
+    pub(super) fn are_waited_for(&self) -> bool {
+        self.asleep.values().any(|(_, waker)| waker.is_some())
+    }
+}
+
 /// Timer keys from here on are sleepers; below are operations, whose slots never get that high.
 pub(super) const KEYS: u64 = (u32::MAX as u64) << 32;
 

@@ -15,7 +15,7 @@ use crate::{
     comm::spare,
     engine::Engine,
     reactor::{Cooldown, Rest},
-    shared::{Seat, Shared},
+    shared::{Counted, Seat, Shared},
 };
 
 /// Polls the future whenever it is woken; meanwhile runs tasks, makes turns, and sleeps when nothing moves.
@@ -94,6 +94,14 @@ thread_local! {
     static DRIVEN: Cell<*const Shared> = const { Cell::new(ptr::null()) };
 }
 
+/// In place of a runtime: this thread is in the middle of a turn, or of something else that must make none.
+const STILL: *const Shared = ptr::without_provenance(1);
+
+/// Whether the calling thread must make no turns of any runtime.
+pub(crate) fn is_still() -> bool {
+    DRIVEN.get() == STILL
+}
+
 /// Whether the calling thread is in `block_on` of this runtime.
 #[inline]
 pub(crate) fn drives(shared: &Shared) -> bool {
@@ -102,11 +110,11 @@ pub(crate) fn drives(shared: &Shared) -> bool {
 
 /// Runs what makes no turns on this thread, whatever it begins: in the middle of a turn they would nest, each in the one before.
 pub fn without_turns<T>(work: impl FnOnce() -> T) -> T {
-    let _still = Still(DRIVEN.replace(ptr::null()));
+    let _still = Still(DRIVEN.replace(STILL));
     work()
 }
 
-/// This thread drives no runtime until this is dropped; then the one that it drove before.
+/// This thread makes no turns until this is dropped; then the one that it drove before.
 struct Still(*const Shared);
 
 impl Drop for Still {
@@ -116,19 +124,21 @@ impl Drop for Still {
 }
 
 /// This thread drives a runtime until this is dropped; then the one that it drove before.
-struct Driving {
+struct Driving<'a> {
     before: *const Shared,
+    _counted: Counted<'a>,
 }
 
-impl Driving {
-    fn start(shared: &Shared) -> Self {
+impl<'a> Driving<'a> {
+    fn start(shared: &'a Shared) -> Self {
         Self {
             before: DRIVEN.replace(shared),
+            _counted: shared.drivers.thread(),
         }
     }
 }
 
-impl Drop for Driving {
+impl Drop for Driving<'_> {
     fn drop(&mut self) {
         DRIVEN.set(self.before);
         spare::end();

@@ -17,7 +17,7 @@ pub use self::{
     task::JoinHandle,
 };
 pub(crate) use self::{
-    block_on::{block_on, drain, drives},
+    block_on::{block_on, drain, drives, is_still},
     budget::refill,
     parker::Parker,
     sleep::sleep,

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::poll_proceed;
+use super::{drives, poll_proceed};
 use crate::{engine::Sleeper, shared::Shared};
 
 /// Ready after `duration`.
@@ -33,8 +33,12 @@ impl Future for Sleep {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         ready!(poll_proceed(cx));
-        self.shared
-            .with(|engine| engine.core.poll_sleeper(self.sleeper, cx.waker()))
+        let shared = &self.shared;
+        let polled = shared.with(|engine| engine.core.poll_sleeper(self.sleeper, cx.waker()));
+        if polled.is_pending() && !drives(shared) {
+            shared.wait_elsewhere();
+        }
+        polled
     }
 }
 

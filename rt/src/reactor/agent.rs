@@ -15,6 +15,7 @@ use std::{
 };
 
 use crate::{
+    executor::without_turns,
     shared::Shared,
     sync::{self, AtomicBool, Thread},
 };
@@ -66,7 +67,7 @@ impl Agent {
         thread::Builder::new()
             .name(name)
             .stack_size(256 << 10)
-            .spawn(move || run(&weak, tick))
+            .spawn(move || without_turns(|| run(&weak, tick)))
     }
 
     /// The calling thread is the agent's.
@@ -84,8 +85,9 @@ impl Agent {
 
     /// Has it look now, and not at its next tick, whether somebody makes turns.
     pub(crate) fn hurry(&self) {
-        if let Some(thread) = self.thread.get() {
-            self.hurried.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.get()
+            && !self.hurried.swap(true, Ordering::SeqCst)
+        {
             thread.unpark();
         }
     }

@@ -6,6 +6,7 @@ mod backend;
 mod backend_tests;
 mod cooldown;
 mod epoll;
+mod lookout;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod notifier;
@@ -20,6 +21,7 @@ pub(crate) use self::{
     agent::Agent,
     backend::{Backend, Choice, Notifier, open, probe},
     cooldown::{Cooldown, Rest},
+    lookout::Lookout,
     seat::SeatLock,
     timers::{TimerId, Timers},
     watch::Watch,

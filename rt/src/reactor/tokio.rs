@@ -1,12 +1,16 @@
 //! The reactor as a task on tokio: sleeps are an `AsyncFd`.
 
-use std::{future::poll_fn, io, os::fd::OwnedFd, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn, io, mem, os::fd::OwnedFd, pin::pin, sync::Arc, task::Poll, thread,
+    time::Duration,
+};
 
 use tokio::{
     io::{Interest, unix::AsyncFd},
     task, time,
 };
 
+use super::{Cooldown, Rest};
 use crate::{
     executor,
     shared::{Prepared, Shared},
@@ -14,33 +18,93 @@ use crate::{
 
 /// Makes turns and runs spawned tasks until the runtime is closed, and sleeps in between.
 ///
-/// Threads in `block_on` and the progress agent may do the same: while one of them sleeps in the seat there is nothing to do here
-/// but tasks.
+/// Polls of futures make turns too, for a moment, and threads in `block_on` and the progress agent for as long as they wait. While
+/// any of them is at it this only looks now and then whether that is still so: two at the same time would be in each other's way.
 ///
 /// # Errors
 /// What the system said about the descriptor.
 pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
     let fd = watch(shared.readable_fd())?;
+    let _driving = shared.drivers.task();
     let _called = Called(&shared);
+    let mut cooldown = Cooldown::new(shared.wake_cost());
     while !shared.agent.is_stopped() {
-        let events = shared.turn();
+        let waits = shared.drivers.waits();
+        let events = turns(&shared);
         executor::run_tasks(&shared);
-        if events.is_some_and(|events| events > 0) {
+        let seen = shared.turns();
+        if events || shared.has_tasks() {
+            cooldown.reset(|| shared.clock.now());
             task::yield_now().await;
-            continue;
-        }
-        let prepared = poll_fn(|cx| Poll::Ready(shared.prepare_sleep(cx.waker())));
-        match prepared.await? {
-            Prepared::Busy => task::yield_now().await,
-            Prepared::Taken => poll_fn(|cx| shared.poll_called(cx.waker())).await,
-            Prepared::Until(limit, nth) => {
-                let _asleep = Asleep(&shared, nth);
-                sleep(&shared, &fd, limit).await?;
+        } else {
+            match cooldown.after_empty(shared.is_crowded(), || shared.clock.now()) {
+                Rest::Spin => task::yield_now().await,
+                Rest::Yield => {
+                    thread::yield_now();
+                    task::yield_now().await;
+                }
+                Rest::Park => rest(&shared, &fd).await?,
             }
+        }
+        if shared.turns() != seen && leave_it(&shared, seen, waits).await {
+            cooldown.reset(|| shared.clock.now());
         }
     }
     Ok(())
 }
+
+/// Some turns, until something comes.
+fn turns(shared: &Shared) -> bool {
+    (0..TURNS).any(|_| shared.turn().is_some_and(|events| events > 0))
+}
+
+/// Sleeps until something happens.
+async fn rest(shared: &Shared, fd: &AsyncFd<Arc<OwnedFd>>) -> io::Result<()> {
+    let prepared = poll_fn(|cx| Poll::Ready(shared.prepare_sleep(cx.waker())));
+    match prepared.await? {
+        Prepared::Busy => task::yield_now().await,
+        Prepared::Taken => poll_fn(|cx| shared.poll_called(cx.waker())).await,
+        Prepared::Until(limit, nth) => {
+            let _asleep = Asleep(shared, nth);
+            sleep(shared, fd, limit).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Others make turns: leaves them to it until they make none for a tick, or one of them waits. Whether that is why it ends.
+async fn leave_it(shared: &Shared, mut seen: u64, waits: u32) -> bool {
+    loop {
+        let turns = shared.turns();
+        if turns == seen || shared.agent.is_stopped() {
+            return false;
+        }
+        seen = turns;
+        let mut tick = pin!(time::sleep(TICK));
+        let mut is_new = true;
+        let called = poll_fn(|cx| {
+            if mem::take(&mut is_new) {
+                shared.call(cx.waker());
+                // What has begun to wait before the call was heard.
+                if shared.drivers.waits() != waits || shared.has_tasks() {
+                    return Poll::Ready(true);
+                }
+            } else if shared.poll_called(cx.waker()).is_ready() {
+                return Poll::Ready(true);
+            }
+            tick.as_mut().poll(cx).map(|()| false)
+        });
+        if called.await {
+            return true;
+        }
+    }
+}
+
+/// How long others are left to make turns; as the agent's.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Turns before other tasks have their turn: a round of tokio's costs as much as some.
+const TURNS: u32 = 16;
 
 /// Until this is dropped, by waking up or with the whole task, turns are left to the sleeper.
 struct Asleep<'a>(&'a Shared, u64);

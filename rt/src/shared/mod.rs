@@ -4,6 +4,7 @@
 //! driver's events; one thread at a time has it: a thread in `block_on`, or the agent while the application computes. A thread
 //! that wants to sleep and finds the seat taken parks, and is woken by the waker of its future, or to take the seat over.
 
+mod drivers;
 mod itself;
 mod parts;
 mod polls;
@@ -30,6 +31,7 @@ pub use self::parts::Choices;
 #[cfg(feature = "tokio")]
 pub(crate) use self::seat::Prepared;
 pub(crate) use self::{
+    drivers::{Counted, Drivers},
     parts::{Parts, Place, Sleeps},
     seat::Seat,
 };
@@ -75,6 +77,7 @@ pub(crate) struct Shared {
     /// Spinning is in vain, as far as we saw when we slept last.
     crowded: AtomicBool,
     pub(crate) agent: Agent,
+    pub(crate) drivers: Drivers,
     tasks: Mutex<RunQueue>,
     tasks_len: AtomicUsize,
     pub(crate) clock: Clock,
@@ -139,6 +142,7 @@ impl Shared {
             asleep: AtomicBool::new(false),
             crowded: AtomicBool::new(parts.place.crowded),
             agent: Agent::new(),
+            drivers: Drivers::default(),
             tasks: Mutex::default(),
             tasks_len: AtomicUsize::new(0),
             clock: parts.clock,
@@ -153,6 +157,18 @@ impl Shared {
             contexts: OnceLock::new(),
             attached: OnceLock::new(),
         }
+    }
+
+    /// Whether a future waits for what only turns bring.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.engine.lock().core.is_waited_for()
+    }
+
+    /// Nothing drives this runtime, so what waits for other ranks ends, for this reason.
+    pub(crate) fn end_undriven(&self, why: &str) {
+        let _first = self.unmet.as_ref().map(|unmet| unmet.set(why.to_owned()));
+        let others = (0..self.place.size).filter(|&rank| rank != self.place.rank);
+        self.with(|engine| others.for_each(|rank| engine.core.count_as_failed(rank)));
     }
 
     pub(crate) fn contexts(&self) -> &Arc<Contexts> {

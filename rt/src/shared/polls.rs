@@ -28,9 +28,7 @@ impl Shared {
     /// makes a turn where it is not.
     pub(crate) fn is_so(&self, look: impl Fn(&mut Engine) -> bool) -> bool {
         self.with(&look)
-            || executor::drives(self)
-                && self.turn().is_some_and(|events| events > 0)
-                && self.with(look)
+            || self.may_turn() && self.turn().is_some_and(|events| events > 0) && self.with(look)
     }
 
     /// Polls an operation on behalf of its future: `take` takes it if it is complete. A thread that drives this runtime makes
@@ -60,24 +58,43 @@ impl Shared {
         if turned == Some(true) {
             self.notifier.notify();
         }
+        if polled.is_pending() && !executor::drives(self) {
+            self.wait_elsewhere();
+        }
         polled
     }
 
     /// Whether the agent must be told.
     #[inline(never)]
     fn make_turns_for(&self, op: OpId, engine: &mut Engine) -> bool {
-        if !executor::drives(self) || engine.watch.is_guarded() {
-            return false;
-        }
-        let disturbed = engine.watch.announce();
-        for _ in 0..self.impatience() {
+        let (turns, disturbed) = self.patience(engine);
+        for _ in 0..turns {
             engine_turn(engine, &self.clock);
             if engine.core.is_done(op) || engine.core.has_spoils() {
+                if !executor::drives(self) {
+                    self.found_elsewhere();
+                }
                 break;
             }
             hint::spin_loop();
         }
         disturbed
+    }
+
+    /// How many turns a poll may make now, and whether a sleeper must be told of them.
+    #[inline]
+    fn patience(&self, engine: &mut Engine) -> (u32, bool) {
+        if !executor::drives(self) {
+            return self.patience_elsewhere(engine, self.impatience());
+        }
+        if engine.watch.is_guarded() {
+            return (0, false);
+        }
+        (self.impatience(), engine.watch.announce())
+    }
+
+    fn may_turn(&self) -> bool {
+        executor::drives(self) || self.may_turn_elsewhere()
     }
 
     /// As [`poll`](Self::poll), for what needs no operation: looks until it is not [`Look::Waits`], or for as long as turns are
@@ -102,13 +119,15 @@ impl Shared {
         mut look: impl FnMut(&mut Engine) -> Look,
     ) -> Look {
         let crowded = self.is_crowded();
+        let (turns, mut disturbed) = self.patience(&mut engine);
         let mut left = match found {
+            _ if turns == 0 => 0,
             Look::Waits if crowded => YIELDS,
-            Look::Waits => QUICK * self.impatience(),
+            Look::Waits if executor::drives(self) => QUICK * turns,
+            Look::Waits => turns,
             _ => 1,
         };
-        let mut disturbed = false;
-        while left > 0 && executor::drives(self) && !engine.watch.is_guarded() {
+        while left > 0 && !engine.watch.is_guarded() {
             left -= 1;
             disturbed |= engine.watch.announce();
             engine_turn(&mut engine, &self.clock);
@@ -149,9 +168,9 @@ impl Shared {
                 break Poll::Ready(result);
             }
             let left = turns.get_or_insert_with(|| {
-                let may = executor::drives(self) && !engine.watch.is_guarded();
-                disturbed = may && engine.watch.announce();
-                if may { self.impatience() } else { 0 }
+                let (turns, is_disturbed) = self.patience(&mut engine);
+                disturbed = is_disturbed;
+                turns
             });
             if *left == 0 || engine.core.has_spoils() {
                 engine.core.remember_window(id, place, waker);
@@ -173,6 +192,9 @@ impl Shared {
         } else if restless {
             self.nudge();
         }
+        if polled.is_pending() && !executor::drives(self) {
+            self.wait_elsewhere();
+        }
         polled
     }
 
@@ -183,7 +205,7 @@ impl Shared {
         if has_come() {
             return true;
         }
-        let may_look = executor::drives(self) && !self.is_crowded();
+        let may_look = self.may_turn() && !self.is_crowded();
         may_look && (0..LOOKS).any(|_| has_come())
     }
 

@@ -149,6 +149,12 @@ impl Shared {
         }
     }
 
+    /// Has this task woken as after `prepare_sleep`, without a sleep.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn call(&self, waker: &Waker) {
+        self.seat.call(waker);
+    }
+
     /// Ready when somebody has left the seat, or a task became ready, since the last sleep was prepared or was to be.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_called(&self, waker: &Waker) -> Poll<()> {

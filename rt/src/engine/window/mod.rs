@@ -192,6 +192,12 @@ impl Windows {
         self.all.is_none()
     }
 
+    /// Whether a future waits for news of any.
+    pub(super) fn are_waited_for(&self) -> bool {
+        let mut all = self.all.iter().flat_map(|all| all.ends.values());
+        all.any(|end| !end.listeners.is_empty())
+    }
+
     /// Whether somebody holds an epoch or a lock under which memory of a rank that is there can be stored to.
     pub(super) fn may_store(&self, is_up: impl Fn(u32) -> bool) -> bool {
         let mut held = self.ends.values().filter(|end| !end.closed);

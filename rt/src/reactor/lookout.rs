@@ -1,0 +1,108 @@
+//! Tells a program that waits where nothing drives its runtime, which would wait for ever and without a word.
+
+use std::{
+    io::Write,
+    sync::{
+        OnceLock, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{executor::without_turns, settings::ProgressMode, shared::Shared};
+
+/// Looks now and then, from when it is set up on, whether anything drives a runtime that has no agent.
+#[derive(Debug, Default)]
+pub(crate) struct Lookout {
+    runtime: OnceLock<Weak<Shared>>,
+    set_up: AtomicBool,
+}
+
+/// From one look to the next.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// Looks in a row that find something waiting, and not one turn made since the look before.
+const LOOKS: u32 = 3;
+
+impl Lookout {
+    /// Where it will look. Without this it is never set up.
+    pub(crate) fn is_for(&self, runtime: Weak<Shared>) {
+        let first = self.runtime.set(runtime);
+        debug_assert!(first.is_ok(), "a runtime starts once");
+    }
+
+    /// Something waits, and nothing drives the runtime as far as one can see.
+    pub(crate) fn set_up(&self) {
+        let Some(runtime) = self.runtime.get() else {
+            return;
+        };
+        if self.set_up.swap(true, SeqCst) {
+            return;
+        }
+        let runtime = runtime.clone();
+        let thread = thread::Builder::new().name("ripstop-lookout".to_owned());
+        if let Err(error) = thread.spawn(move || without_turns(|| look_out(&runtime))) {
+            tracing::warn!(%error, "nothing drives a runtime, and there is no thread that could tell of it");
+        }
+    }
+}
+
+fn look_out(runtime: &Weak<Shared>) {
+    let (mut seen, mut looks) = (None, 0);
+    loop {
+        thread::sleep(PERIOD);
+        let Some(shared) = runtime.upgrade() else {
+            return;
+        };
+        if shared.agent.is_stopped() {
+            return;
+        }
+        let turns = Some(shared.turns());
+        let is_left = !shared.drivers.are_there() && shared.is_waited_for();
+        looks = if is_left && seen == turns {
+            looks + 1
+        } else {
+            0
+        };
+        seen = turns;
+        if looks == LOOKS {
+            drop(shared);
+            return end_waits(runtime);
+        }
+    }
+}
+
+/// Ends all that waits for others, and has the rest end too: from here on this thread drives the runtime.
+fn end_waits(runtime: &Weak<Shared>) {
+    let mut is_told = false;
+    while let Some(shared) = runtime
+        .upgrade()
+        .filter(|shared| !shared.agent.is_stopped())
+    {
+        if !is_told {
+            is_told = true;
+            let why = sentence(shared.settings.progress);
+            let line = format!("ripstop: rank {}: {why}\n", shared.place.rank);
+            // Whether it is read or not, operations say so too.
+            let _ = std::io::stderr().lock().write_all(line.as_bytes());
+            shared.end_undriven(why);
+        }
+        if shared.agent_in_seat(shared.turns()).is_none() {
+            thread::sleep(PERIOD);
+        }
+    }
+}
+
+fn sentence(progress: ProgressMode) -> &'static str {
+    match progress {
+        ProgressMode::Tokio => {
+            "RIPSTOP_PROGRESS=tokio, and no task drives this runtime: spawn `runtime.drive_on_tokio()` on tokio, or wait in \
+             `runtime.block_on`"
+        }
+        _ => {
+            "RIPSTOP_PROGRESS=inline, and no thread drives this runtime: wait in `runtime.block_on`, or unset the variable, \
+             so that an agent drives it"
+        }
+    }
+}
