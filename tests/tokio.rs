@@ -212,3 +212,24 @@ fn one_thread() -> tokio::runtime::Runtime {
         .build()
         .unwrap()
 }
+
+#[test]
+fn tasks_of_the_world_run_where_only_an_agent_drives() {
+    ranks::run(2, &[], |runtime| {
+        let (world, executor) = (runtime.world(), one_thread());
+        let other = 1 - world.rank();
+        executor.block_on(async {
+            let inner = world.clone();
+            let task = world.spawn(async move {
+                let inbox = inner.recv::<u8>(other, 7);
+                inner.sleep(Duration::from_millis(5)).await;
+                let nested = inner.spawn(inner.sleep(Duration::from_millis(5)));
+                inner.send(other, 7, [7_u8; 1]).await.unwrap();
+                nested.await;
+                inbox.await.unwrap().0
+            });
+            let second = world.spawn(async { 5 });
+            assert_eq!((task.await, second.await), (vec![7], 5));
+        });
+    });
+}

@@ -71,6 +71,7 @@ fn step(shared: &Shared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
 
 fn sleep(shared: &Shared, parker: &Arc<Parker>) {
     shared.look_around();
+    shared.warn_of_tokio();
     if shared.sleep_in_seat(parker) == Seat::Taken {
         shared.park(parker);
     }

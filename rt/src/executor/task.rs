@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use super::poll_proceed;
+use super::{drives, poll_proceed};
 use crate::{
     shared::{Shared, contain},
     sync::{AtomicU8, Mutex, lock},
@@ -44,6 +44,7 @@ const AGAIN: u8 = 3;
 #[must_use = "await it, or drop it to let the task run by itself"]
 pub struct JoinHandle<T> {
     outcome: Arc<Mutex<Outcome<T>>>,
+    runtime: Weak<Shared>,
 }
 
 struct Outcome<T> {
@@ -68,7 +69,10 @@ where
         future: Box::pin(future),
     };
     start(shared, report);
-    JoinHandle { outcome }
+    JoinHandle {
+        outcome,
+        runtime: Arc::downgrade(shared),
+    }
 }
 
 pub(super) fn start<Q: Queue + Send + Sync + 'static>(
@@ -186,6 +190,19 @@ impl<T> Future for JoinHandle<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         ready!(poll_proceed(cx));
+        let polled = self.poll_outcome(cx);
+        if polled.is_pending()
+            && let Some(shared) = self.runtime.upgrade().filter(|shared| !drives(shared))
+            && shared.run_elsewhere(cx.waker())
+        {
+            return self.poll_outcome(cx);
+        }
+        polled
+    }
+}
+
+impl<T> JoinHandle<T> {
+    fn poll_outcome(&self, cx: &Context<'_>) -> Poll<T> {
         let waker = cx.waker().clone();
         let mut outcome = lock(&self.outcome);
         match outcome.value.take() {

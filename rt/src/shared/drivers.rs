@@ -7,11 +7,17 @@
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
+    io::Write,
+    mem,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst},
+    },
+    task::Waker,
 };
 
-use super::Shared;
-use crate::{engine::Engine, executor, reactor::Lookout};
+use super::{Shared, contain, lock};
+use crate::{engine::Engine, executor, reactor::Lookout, settings::ProgressMode};
 
 /// Who makes turns.
 #[derive(Debug, Default)]
@@ -23,6 +29,10 @@ pub(crate) struct Drivers {
     /// So often a poll elsewhere was in vain.
     waits: AtomicU32,
     pub(crate) lookout: Lookout,
+    /// Futures that wait for a task, polled where nothing runs tasks: they do.
+    helpers: Mutex<Vec<Waker>>,
+    /// The program has heard that no task on tokio drives the runtime, or one does.
+    told: AtomicBool,
 }
 
 /// Until it is dropped, something drives the runtime.
@@ -38,6 +48,7 @@ impl Drivers {
     /// A task on tokio drives the runtime.
     #[cfg(feature = "tokio")]
     pub(crate) fn task(&self) -> Counted<'_> {
+        self.told.store(true, SeqCst);
         Counted::new(&self.tasks)
     }
 
@@ -54,6 +65,11 @@ impl Drivers {
 
     pub(crate) fn has_tasks(&self) -> bool {
         self.tasks.load(SeqCst) > 0
+    }
+
+    /// The runtime closes, and whatever drove it may have ended.
+    pub(super) fn end(&self) {
+        self.told.store(true, SeqCst);
     }
 
     fn has_threads(&self) -> bool {
@@ -127,7 +143,55 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Where nothing runs tasks, one who waits for a task does, and is woken when others are ready. Whether any ran.
+    #[cold]
+    pub(crate) fn run_elsewhere(&self, waker: &Waker) -> bool {
+        if !self.may_turn_elsewhere() || self.drivers.are_there() {
+            return false;
+        }
+        let mut helpers = lock(&self.drivers.helpers);
+        if !helpers.iter().any(|known| known.will_wake(waker)) {
+            helpers.push(waker.clone());
+        }
+        drop(helpers);
+        if !self.has_tasks() || RUNS.replace(true) {
+            return false; // in a task, whatever runs that goes on with others
+        }
+        executor::run_tasks(self);
+        RUNS.set(false);
+        true
+    }
+
+    /// A task is ready.
+    pub(super) fn call_helpers(&self) {
+        if self.drivers.are_there() {
+            return;
+        }
+        let helpers = mem::take(&mut *lock(&self.drivers.helpers));
+        helpers
+            .into_iter()
+            .for_each(|waker| contain(|| waker.wake()));
+    }
+
+    /// A thread in `block_on` is about to sleep: says once if that was to be a task's part.
+    pub(crate) fn warn_of_tokio(&self) {
+        if self.settings.progress != ProgressMode::Tokio || self.drivers.told.swap(true, SeqCst) {
+            return;
+        }
+        let line = format!(
+            "ripstop: rank {}: RIPSTOP_PROGRESS=tokio, and no task drives this runtime, so nothing moves while this rank \
+             computes: spawn `runtime.drive_on_tokio()` on tokio, or unset the variable\n",
+            self.place.rank
+        );
+        // That it is not read changes nothing.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
 thread_local! {
+    /// This thread runs tasks for a future that waits for one.
+    static RUNS: Cell<bool> = const { Cell::new(false) };
     /// Polls in a row that have made turns in vain.
     static VAIN: Cell<u32> = const { Cell::new(0) };
 }

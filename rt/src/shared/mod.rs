@@ -205,6 +205,7 @@ impl Shared {
 
     /// From now on nothing is received, and who calls this is to make turns until all is sent.
     pub(crate) fn begin_close(&self) {
+        self.drivers.end();
         let disturbed = self.with(|engine| {
             engine.begin_close();
             engine.watch.close()
@@ -346,6 +347,7 @@ impl Queue for Shared {
         drop(tasks);
         self.nudge();
         self.seat.pass();
+        self.call_helpers();
     }
 }
 
