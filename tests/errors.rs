@@ -9,7 +9,7 @@ mod content;
 #[path = "support/every_call.rs"]
 mod every_call;
 
-use ripstop::{Collectives, Comm, ErrorKind, Result, Source, Tag, Wire, buffer::Wire as _};
+use ripstop::{Collectives, Comm, ErrorKind, Result, Source, Tag, Wire};
 
 use check::assert_content;
 use content::{Random, content, seed};
