@@ -24,8 +24,8 @@ pub struct Habits {
 }
 
 impl Habits {
-    /// `ends-never`, `incoherent`, `polled-only`, `short-failures`, `send-alone`, or more of them with commas between. `None` when
-    /// one has no meaning.
+    /// `ends-never`, `incoherent`, `polled-only`, `short-failures`, `send-alone`, or several with commas between. `None` when one
+    /// has no meaning.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut habits = Self::default();

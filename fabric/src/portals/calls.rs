@@ -169,21 +169,27 @@ impl Ni {
             let most = &mut interface.limits.max_msg_size;
             *most = profile.wire.most.min(*most);
         }
-        if let Some(nobody) = profile.nobody {
-            interface.ends_to_dead = interface.ends_without(nobody);
-        } else if let Some(ends) = interface.library.ends {
-            // SAFETY: takes a handle.
-            interface.ends_to_dead &= unsafe { ends(interface.ni) } != 0;
-        }
-        let repeats = !interface.ends_to_dead && profile.nobody.is_some();
-        interface.goes_on = !interface.moves_alone || repeats;
-        if repeats {
-            // What moves has room of its own then, in pieces.
-            let most = &mut interface.limits.max_msg_size;
-            *most = MESSAGE_MAX.min(*most);
-        }
+        interface.learn_of_ends();
         interface.uid = interface.own_uid()?;
         Ok(interface)
+    }
+
+    /// Whether operations end that are under way to the dead, and what that means for memory.
+    fn learn_of_ends(&mut self) {
+        let profile = self.profile();
+        if let Some(nobody) = profile.nobody {
+            self.ends_to_dead = self.ends_without(nobody);
+        } else if let Some(ends) = self.library.ends {
+            // SAFETY: takes a handle.
+            self.ends_to_dead &= unsafe { ends(self.ni) } != 0;
+        }
+        let repeats = !self.ends_to_dead && profile.nobody.is_some();
+        self.goes_on = !self.moves_alone || repeats;
+        if repeats {
+            // What moves has room of its own then, in pieces.
+            let most = &mut self.limits.max_msg_size;
+            *most = MESSAGE_MAX.min(*most);
+        }
     }
 
     /// Whether an operation ends that goes to a process which is not there: so do those that are under way to one that has died.

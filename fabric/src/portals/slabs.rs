@@ -97,8 +97,8 @@ impl Slabs {
         self.region.payload(place.offset + after, place.len - after)
     }
 
-    /// A message of so many bytes, which the adapter had let in, has failed on its way, and its event need not say where it is. Its
-    /// place is used up. Whether the slab is free by that, to be given to the adapter again.
+    /// A message of so many bytes, which the adapter had let in, has failed on its way, and its event need not say where it is.
+    /// Its place is used up. Whether the slab is free by that, to be given to the adapter again.
     pub(super) fn lost(&mut self, slab: usize, len: u64) -> bool {
         let Some(place) = self.slabs.get_mut(slab) else {
             return false;

@@ -319,8 +319,8 @@ impl Portals {
         }
     }
 
-    /// Whether an event ends an operation, where that is not known by its kind. What has failed may be told by SEND, or by an event
-    /// for errors: by that alone, or by an acknowledgement as well.
+    /// Whether an event ends an operation, where that is not known by its kind. What has failed may be told by SEND, or by an
+    /// event for errors: by that alone, or by an acknowledgement as well.
     #[cold]
     fn is_end(&mut self, event: &Event) -> bool {
         let alone = matches!(event.kind, Kind::Send | Kind::Error);

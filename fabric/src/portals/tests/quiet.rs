@@ -63,7 +63,11 @@ fn what_atomics_have_changed_is_seen_by_whoever_hears_of_them() {
             while world.heard(0).ended.len() as u64 != number {
                 world.turn(0);
             }
-            let before = world.heard(0).ended[number as usize - 1]
+            let before = world
+                .heard(0)
+                .ended
+                .last()
+                .expect("it has ended")
                 .1
                 .as_ref()
                 .ok()
