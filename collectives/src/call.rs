@@ -91,6 +91,9 @@ impl<'a> Call<'a> {
     pub(crate) fn agree_on(&mut self, signature: Signature) {
         if let Ok(ready) = &mut self.ready {
             ready.signature = ready.signature.and(signature);
+            let name = self.name;
+            self.comm
+                .name_signature(ready.signature, || name.to_owned());
         }
     }
 
@@ -196,6 +199,8 @@ pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Res
         let several = (2..place.size()).contains(&per_node);
         let nodes = several.then(|| Nodes::regular(place.size(), per_node));
         let place = nodes.as_ref().map_or(place, |nodes| place.on(nodes));
-        ask.make::<T>(&place, &guide)
+        let made = ask.make::<T>(&place, &guide)?;
+        comm.name_signature(made.signature, || ask.words::<T>());
+        Ok(made)
     })
 }

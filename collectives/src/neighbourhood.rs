@@ -264,16 +264,19 @@ impl<'a> Cut<'a> {
         let plan = neighbours(place, &to, &from, edges.pairing);
         let program =
             lower::<T>(&plan, (input, output), false).map_err(|misfit| misfit.to_string())?;
-        // Neighbours compare the lengths of blocks by their messages.
-        let verb = if self.one {
+        Ok(Ready {
+            program: program.into(),
+            // Neighbours compare the lengths of blocks by their messages.
+            signature: Signature::of(self.verb()).with_type::<T>(),
+        })
+    }
+
+    const fn verb(&self) -> &'static str {
+        if self.one {
             "neighbor_all_gather"
         } else {
             "neighbor_all_to_all"
-        };
-        Ok(Ready {
-            program: program.into(),
-            signature: Signature::of(verb).with_type::<T>(),
-        })
+        }
     }
 
     /// The length of a block that has no count.
@@ -389,6 +392,7 @@ fn ready<T: Wire>(on: &(impl Neighborhood + ?Sized), cut: &Cut<'_>) -> Result<Re
     found.map_or_else(
         || {
             let made = cut.make::<T>(&place, &edges)?;
+            comm.name_signature(made.signature, || format!("{} ({})", cut.verb(), T::SIG));
             // Its numbers are those of edges, of which each has a step.
             kept.keep(Around::of(&place, elem, cut, edges), &made, 0);
             Ok(made)

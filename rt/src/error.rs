@@ -34,6 +34,9 @@ pub enum ErrorKind {
         rank: usize,
         /// The other.
         other: usize,
+        /// What the one called and what the other called, each with the line, as far as they have said it; empty for one that
+        /// has called nothing, or is gone.
+        calls: Option<Box<[String; 2]>>,
     },
     /// The peer: it gave this collective up, and its own error says why.
     Aborted {
@@ -236,11 +239,21 @@ impl fmt::Display for ErrorKind {
                      the message is kept: receive it with the type that was sent"
                 )
             }
-            Self::Mismatch { rank, other } => write!(
-                f,
-                "ranks {rank} and {other} do not call the same collective: \
-                 operation, root, element type and counts must agree on all ranks"
-            ),
+            Self::Mismatch { rank, other, calls } => {
+                write!(f, "ranks {rank} and {other} do not call the same collective: ")?;
+                match calls.as_deref() {
+                    Some([one, two]) => {
+                        let words = |words: &str| match words {
+                            "" => "something else, or nothing".to_owned(),
+                            words => words.to_owned(),
+                        };
+                        let (one, two) = (words(one), words(two));
+                        write!(f, "rank {rank} calls {one}, rank {other} calls {two}; ")?;
+                    }
+                    None => {}
+                }
+                f.write_str("operation, root, element type and counts must agree on all ranks")
+            }
             Self::Aborted { rank } => {
                 write!(
                     f,

@@ -495,7 +495,7 @@ fn a_grid_that_one_rank_gets_wrong_ends_on_all() {
                 ErrorKind::InvalidArgument(text) => {
                     assert!(me == 1 && text.contains("[2, 2]"), "{text}");
                 }
-                ErrorKind::Mismatch { rank, other } => {
+                ErrorKind::Mismatch { rank, other, .. } => {
                     assert!(me != 1 && [*rank, *other].contains(&1), "{error}");
                 }
                 _ => panic!("{error}"),
@@ -507,7 +507,7 @@ fn a_grid_that_one_rank_gets_wrong_ends_on_all() {
 }
 
 pub(crate) fn named(what: &str, error: &Error) {
-    let ErrorKind::Mismatch { rank, other } = error.kind else {
+    let ErrorKind::Mismatch { rank, other, .. } = error.kind else {
         panic!("{what}: {error}")
     };
     assert!(rank != other, "{what}: {error}");

@@ -18,3 +18,4 @@ mod results;
 mod simulated;
 mod torn;
 mod wakes;
+mod words;

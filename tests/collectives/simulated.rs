@@ -277,7 +277,8 @@ fn who_waits_for_a_rank_that_drops_the_communicator_after_it_was_asked_is_told()
             kind,
             Some(ErrorKind::Mismatch {
                 rank: 0,
-                other: 1 | 2
+                other: 1 | 2,
+                ..
             })
         );
         assert!(named, "{executor}: {kind:?}");
@@ -305,7 +306,7 @@ fn who_waits_for_a_rank_that_has_dropped_the_communicator_is_told_whoever_carrie
             let kinds = results.into_iter().flatten().flatten();
             let named = |kind: &ErrorKind| {
                 let last = size as usize - 1;
-                matches!(kind, ErrorKind::Mismatch { rank, other } if *other == last && *rank < last)
+                matches!(kind, ErrorKind::Mismatch { rank, other, .. } if *other == last && *rank < last)
             };
             let kinds: Vec<_> = kinds.collect();
             assert!(kinds.iter().all(named), "{executor}: {kinds:?}");
@@ -329,7 +330,14 @@ fn a_root_whose_message_a_rank_does_not_get_that_has_dropped_the_communicator_is
     });
     for (executor, results) in told {
         let kind = results.into_iter().flatten().flatten().next();
-        let named = matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 }));
+        let named = matches!(
+            kind,
+            Some(ErrorKind::Mismatch {
+                rank: 0,
+                other: 1,
+                ..
+            })
+        );
         assert!(named, "{executor}: {kind:?}");
     }
 }

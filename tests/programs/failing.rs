@@ -71,7 +71,7 @@ fn another_operation_on_one_rank_is_an_error_on_all_that_names_two() {
                     barrier(&world).await.unwrap_err().error
                 };
                 assert_eq!(error.comm, Some(0));
-                let ErrorKind::Mismatch { rank, other } = error.kind else {
+                let ErrorKind::Mismatch { rank, other, .. } = error.kind else {
                     panic!("{error}")
                 };
                 assert!(rank < other && (rank == 1 || other == 1), "{error}");
@@ -108,7 +108,7 @@ fn another_root_on_one_rank_is_found_on_the_simulator_for_every_seed() {
             let (first, second) = result.unwrap();
             let second = second.unwrap_err();
             let names = |error: &Error| {
-                let ErrorKind::Mismatch { rank, other } = error.kind else {
+                let ErrorKind::Mismatch { rank, other, .. } = error.kind else {
                     panic!("seed {seed}: {error}")
                 };
                 assert!(rank == 4 || other == 4, "{error}");
@@ -141,7 +141,14 @@ fn ranks_that_wait_for_each_other_in_vain_are_told_after_a_while() {
         runtime.block_on(async {
             barrier(&world).await.unwrap();
             let error = other_root(&world).await.unwrap_err();
-            let expected = matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 });
+            let expected = matches!(
+                error.kind,
+                ErrorKind::Mismatch {
+                    rank: 0,
+                    other: 1,
+                    ..
+                }
+            );
             assert!(expected, "{error}");
             talk(&world).await;
         });
@@ -164,7 +171,14 @@ fn a_rank_that_waits_for_one_that_is_through_is_told_after_a_while() {
                     }
                     barrier(&world).await.map_err(Error::from).unwrap_err()
                 };
-                let mismatched = matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 });
+                let mismatched = matches!(
+                    error.kind,
+                    ErrorKind::Mismatch {
+                        rank: 0,
+                        other: 1,
+                        ..
+                    }
+                );
                 let expected = match world.rank() {
                     0 if later => mismatched,
                     // It may have asked before the other left.
@@ -196,7 +210,14 @@ fn a_rank_that_leaves_does_not_forget_who_waits_for_it() {
             if let Some(waits) = waits {
                 let error = waits.await.map_err(Error::from).unwrap_err();
                 let finished = matches!(error.kind, ErrorKind::PeerFinished { rank: 1 });
-                let mismatched = matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 });
+                let mismatched = matches!(
+                    error.kind,
+                    ErrorKind::Mismatch {
+                        rank: 0,
+                        other: 1,
+                        ..
+                    }
+                );
                 assert!(finished || mismatched, "{error}");
             }
         });
@@ -245,7 +266,14 @@ fn long_messages_of_another_collective_are_given_back() {
             };
             let (error, (input, _)) = failed.into_parts();
             assert!(
-                matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 }),
+                matches!(
+                    error.kind,
+                    ErrorKind::Mismatch {
+                        rank: 0,
+                        other: 1,
+                        ..
+                    }
+                ),
                 "{error}"
             );
             let mine = if world.rank() == 0 { 5 } else { 6 };

@@ -312,6 +312,30 @@ impl<'a> Ask<'a> {
         }
     }
 
+    /// What it is in words, for ranks that turn out to call different ones.
+    pub(crate) fn words<T: Wire>(&self) -> String {
+        let mut words = Vec::new();
+        if matches!(
+            self.verb,
+            Verb::Bcast | Verb::Gather | Verb::Scatter | Verb::Reduce
+        ) {
+            words.push(format!("root {}", self.root));
+        }
+        match self.counts {
+            _ if self.verb == Verb::Barrier => {}
+            Some(_) if self.verb == Verb::AllToAll => words.push(format!("{}", T::SIG)),
+            Some(counts) => words.push(format!("{counts:?} {}", T::SIG)),
+            None => words.push(format!("{} {}", self.len, T::SIG)),
+        }
+        if !self.op.is_empty() {
+            words.push(self.op.to_owned());
+        }
+        if words.is_empty() {
+            return self.name.to_owned();
+        }
+        format!("{} ({})", self.name, words.join(", "))
+    }
+
     fn signature<T: Wire>(&self, algorithm: &str) -> Signature {
         let agreed = self.counts.filter(|_| self.verb != Verb::AllToAll);
         let numbers = [self.root, self.len, usize::from(self.order == Order::Any)];

@@ -48,7 +48,8 @@ impl Comm {
                 Ok(([GAVE_UP], _)) => Some(error(ErrorKind::Aborted { rank: world(from) })),
                 Ok(_) => {
                     let (rank, other) = (world(rank), world(from));
-                    Some(error(ErrorKind::Mismatch { rank, other }))
+                    let calls = None;
+                    Some(error(ErrorKind::Mismatch { rank, other, calls }))
                 }
                 Err(error) => Some(as_op("barrier", error)),
             };
@@ -203,7 +204,8 @@ impl Comm {
     /// This rank and another one do not call the same collective.
     fn apart(&self, other: usize) -> Error {
         let (rank, other) = (self.rank().min(other), self.rank().max(other));
-        self.error_here("collective", ErrorKind::Mismatch { rank, other })
+        let calls = None;
+        self.error_here("collective", ErrorKind::Mismatch { rank, other, calls })
     }
 
     /// The message of a collective from one rank.

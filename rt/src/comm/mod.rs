@@ -45,6 +45,7 @@ use crate::{
     error::{Error, ErrorKind, Known, Result},
     executor::{self, JoinHandle},
     group::Group,
+    offload::Signature,
     settings::Settings,
     shared::{Choices, Shared},
 };
@@ -273,6 +274,15 @@ impl Comm {
         found.expect("one type is kept, that of the collectives")
     }
 
+    /// What collectives of this signature are, in words, for ranks that turn out to call different ones.
+    #[doc(hidden)]
+    #[cold]
+    pub fn name_signature(&self, signature: Signature, words: impl FnOnce() -> String) {
+        let sig = signature.0.0;
+        self.shared()
+            .with(|engine| engine.core.name_signature(sig, words));
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.inner.shared
     }
@@ -353,9 +363,10 @@ impl Comm {
             },
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: local(rank) },
             ErrorKind::Aborted { rank } => ErrorKind::Aborted { rank: local(rank) },
-            ErrorKind::Mismatch { rank, other } => ErrorKind::Mismatch {
+            ErrorKind::Mismatch { rank, other, calls } => ErrorKind::Mismatch {
                 rank: local(rank),
                 other: local(other),
+                calls,
             },
             other => other,
         };

@@ -5,16 +5,17 @@ use std::{
     panic::{Location, resume_unwind},
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use super::{Call, Comm, spare};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::{Core, Engine, Look, QuickRun, RunTicket, Taken},
-    error::OpError,
-    executor::poll_proceed,
+    error::{ErrorKind, OpError},
+    executor::{self, poll_proceed},
     offload::{Builder, Collective, Lens, Loaded, Signature},
-    ops::Pair,
+    ops::{Failure, Pair},
     settings::Executor,
 };
 
@@ -42,7 +43,19 @@ enum Way<I, O> {
     Run(RunTicket<I, O>),
     /// On its way from the one to the other.
     Between,
+    /// Two ranks disagree, and are to say what they called.
+    Disagrees(Box<Disagreement<I, O>>),
 }
+
+struct Disagreement<I, O> {
+    failure: Failure,
+    buffers: (I, O),
+    /// They may be gone, or compute.
+    limit: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// How long an error waits for ranks to say what they called.
+const WORDS_MAX: Duration = Duration::from_secs(1);
 
 /// A place in the order of a communicator's collectives, and the line of the program that took it.
 #[must_use = "the other ranks wait for the collective that begins in it"]
@@ -249,7 +262,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
                 || shared.is_so(|engine| match &flight.way {
                     Way::Quick(quick) => engine.is_quick_done(quick),
                     Way::Run(ticket) => engine.core.is_done(ticket.buffers.op),
-                    Way::Between => true,
+                    Way::Between | Way::Disagrees(_) => true,
                 })
         })
     }
@@ -301,24 +314,67 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
             return Poll::Ready(Ok(filled));
         }
         let flight = self.flight.as_mut().expect("just seen");
+        if let Way::Disagrees(_) = &flight.way {
+            return self.poll_words(cx);
+        }
         let polled = flight.poll_by(|flight| flight.poll(cx));
         let (outcome, input, output, panic) = ready!(polled);
-        let comm = self.flight.take().expect("just seen").comm;
+        let mut flight = self.flight.take().expect("just seen");
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
-        Poll::Ready(match outcome {
+        match outcome {
             Ok(_) => {
-                spare::keep(comm);
-                Ok((input, output))
+                spare::keep(flight.comm);
+                Poll::Ready(Ok((input, output)))
             }
-            Err(failure) => Err(OpError {
-                error: comm
-                    .error(self.name, failure.kind, None, None)
-                    .called_at(failure.about.at),
-                buf: (input, output),
-            }),
-        })
+            Err(failure) => {
+                flight.way = Way::Disagrees(Box::new(Disagreement {
+                    limit: Box::pin(executor::sleep(flight.comm.shared(), WORDS_MAX)),
+                    failure: *failure,
+                    buffers: (input, output),
+                }));
+                self.flight = Some(flight);
+                self.poll_words(cx)
+            }
+        }
+    }
+}
+
+impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
+    /// The error, when those that disagree have said what they called.
+    #[cold]
+    fn poll_words(&mut self, cx: &mut Context<'_>) -> Poll<Result<(I, O), OpError<(I, O)>>> {
+        let flight = self.flight.as_mut().expect("it has failed just now");
+        if let Way::Disagrees(its) = &mut flight.way
+            && let ErrorKind::Mismatch { .. } = &its.failure.kind
+        {
+            let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
+            let said = shared.with(|engine| engine.core.poll_words(ctx, cx.waker()));
+            if said.is_pending() {
+                ready!(its.limit.as_mut().poll(cx));
+            }
+        }
+        let Some(Flight {
+            way: Way::Disagrees(its),
+            comm,
+            ..
+        }) = self.flight.take()
+        else {
+            unreachable!("just seen")
+        };
+        let Disagreement {
+            mut failure,
+            buffers: buf,
+            ..
+        } = *its;
+        if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
+            let (ctx, ranks) = (comm.id() + 1, [*rank, *other]);
+            *calls = comm.shared().with(|engine| engine.core.words(ctx, ranks));
+        }
+        let error = comm.error(self.name, failure.kind, None, None);
+        let error = error.called_at(failure.about.at);
+        Poll::Ready(Err(OpError { error, buf }))
     }
 }
 
@@ -350,7 +406,11 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
 
     /// Whether it is over, and nothing has to be looked at for that.
     const fn has_ended(&self) -> bool {
-        matches!(&self.way, Way::Quick(quick) if quick.has_ended())
+        match &self.way {
+            Way::Quick(quick) => quick.has_ended(),
+            Way::Disagrees(_) => true,
+            Way::Run(_) | Way::Between => false,
+        }
     }
 
     /// The engine knows of it from here on.
@@ -404,7 +464,7 @@ impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
         if let Some(flight) = &mut self.flight
             && !flight.is_over_quickly()
             // What panicked on its way from the one to the other is not there any more.
-            && !matches!(flight.way, Way::Between)
+            && !matches!(flight.way, Way::Between | Way::Disagrees(_))
         {
             flight.with_run(|engine, ticket| {
                 engine.core.detach_run(ticket);

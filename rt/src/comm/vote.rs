@@ -73,7 +73,8 @@ impl Comm {
         let rank_of = |rank: u64| usize::try_from(rank).unwrap_or(usize::MAX);
         let (one, other) = (rank_of(one), rank_of(other));
         let (rank, other) = (one.min(other), one.max(other));
-        Err(self.error_here("split", ErrorKind::Mismatch { rank, other }))
+        let calls = None;
+        Err(self.error_here("split", ErrorKind::Mismatch { rank, other, calls }))
     }
 
     /// The next collective is an agreement.
@@ -143,9 +144,10 @@ impl Comm {
             ErrorKind::PeerFailed { rank, .. } => ErrorKind::peer_failed(world(rank)),
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: world(rank) },
             ErrorKind::Aborted { rank } => ErrorKind::Aborted { rank: world(rank) },
-            ErrorKind::Mismatch { rank, other } => ErrorKind::Mismatch {
+            ErrorKind::Mismatch { rank, other, .. } => ErrorKind::Mismatch {
                 rank: world(rank),
                 other: world(other),
+                calls: None,
             },
             _ => ErrorKind::Cancelled,
         }

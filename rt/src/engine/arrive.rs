@@ -254,6 +254,7 @@ impl Core {
             Kind::Halt => read(header).map(|header| self.handle_halt(rank, &header)),
             Kind::Halted => read(header).map(|header| self.handle_halted(rank, &header)),
             Kind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
+            Kind::Words => read(header).map(|header| self.handle_words(rank, &header)),
             Kind::Agree => read(header).map(|header| self.handle_agree(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
             Kind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),

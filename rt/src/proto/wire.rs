@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 /// Raised whenever a header changes.
-pub(crate) const VERSION: u8 = 4;
+pub(crate) const VERSION: u8 = 5;
 
 /// What every header starts with.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -71,6 +71,7 @@ kinds! {
     Halt = 43, "A collective has failed, and the sender waits until its receiver puts no more of it.";
     Halted = 44, "The sender puts no more of this collective.";
     Revoke = 45, "A communicator is revoked: there is nothing to be sent or received on it any more.";
+    Words = 47, "A part of what a rank has called, where two called different collectives.";
     Agree = 46, "What the sender says in a round of agreement, or a part of it.";
     Hello = 50, "An end of a window introduces itself.";
     Note = 51, "How often the sender has opened its window to the receiver, or completed an access to the receiver's.";
@@ -277,6 +278,28 @@ pub(crate) const WHY_MISMATCH: u32 = 3;
 /// `rank` could not take part, and its own error says why.
 pub(crate) const WHY_GAVE_UP: u32 = 4;
 
+/// [`Kind::Words`]. The rank is the world's.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Words {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    pub(crate) rank: u32,
+    /// Which part this is, of how many.
+    pub(crate) part: u8,
+    pub(crate) parts: u8,
+    /// Bytes of it.
+    pub(crate) len: u8,
+    pub(crate) zero: u8,
+    pub(crate) text: [u8; WORDS_LEN],
+}
+
+/// Bytes of a part of what a rank has called.
+pub(crate) const WORDS_LEN: usize = 84;
+/// The most parts.
+pub(crate) const WORDS_PARTS: usize = 3;
+
 /// [`Kind::Revoke`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -474,7 +497,10 @@ const _: () = assert!(
     "an 8-byte message, its header and its frame share one cache line"
 );
 const _: () = assert!(
-    size_of::<Offer>() <= 112 && size_of::<Share>() <= 112 && size_of::<Agree>() <= 112,
+    size_of::<Offer>() <= 112
+        && size_of::<Share>() <= 112
+        && size_of::<Agree>() <= 112
+        && size_of::<Words>() <= 112,
     "the longest headers travel inline"
 );
 

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     mem,
+    panic::Location,
 };
 
 use crate::{
@@ -33,9 +34,8 @@ type Key = (u32, u32);
 pub(super) struct Calls {
     /// Those under way, by key: few, and new ones come last.
     running: Vec<(Key, Running)>,
-    /// Those that are over, with their signatures, each in the place that its key gives it until another one comes there; empty
-    /// until the first.
-    over: Vec<Option<(Key, u64)>>,
+    /// Those that are over, each in the place that its key gives it until another one comes there; empty until the first.
+    over: Vec<Option<Over>>,
     /// By context, the last of those whose place another communicator's took, or one that ended late.
     displaced: BTreeMap<u32, u32>,
     /// Messages that came before they were asked for, by key.
@@ -48,6 +48,14 @@ pub(super) struct Calls {
     revoked: BTreeMap<u32, Revoked>,
     /// Those of them that this rank has left, the oldest first.
     left: VecDeque<u32>,
+}
+
+/// One that is over: its signature, and the line that called it.
+#[derive(Clone, Copy)]
+struct Over {
+    key: Key,
+    sig: u64,
+    at: &'static Location<'static>,
 }
 
 /// A communicator on which collectives fail.
@@ -105,24 +113,27 @@ impl Calls {
         self.running.insert(at, (key, Running { sig, run }));
     }
 
-    pub(super) fn end(&mut self, key: Key, sig: u64) {
+    pub(super) fn end(&mut self, key: Key, sig: u64, at: &'static Location<'static>) {
         if let Ok(at) = self.running.binary_search_by_key(&key, |(key, _)| *key) {
             self.running.remove(at);
         }
-        self.note_over(key, sig);
+        self.note_over(key, sig, at);
     }
 
     /// It is over, and nobody had to know that it was under way.
-    pub(super) fn note_over(&mut self, key: Key, sig: u64) {
+    pub(super) fn note_over(&mut self, key: Key, sig: u64, at: &'static Location<'static>) {
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
         }
         if key.1 & DISPLACED_MASK == 0 {
             self.forget_displaced(key);
         }
-        let before = self.over[place(key)].replace((key, sig));
+        let before = self.over[place(key)].replace(Over { key, sig, at });
         let is_news = |(ctx, tag): Key| ctx != key.0 || is_before(key.1, tag);
-        if let Some(((ctx, tag), _)) = before.filter(|(other, _)| is_news(*other)) {
+        if let Some((ctx, tag)) = before
+            .map(|other| other.key)
+            .filter(|other| is_news(*other))
+        {
             let last = self.displaced.entry(ctx).or_insert(tag);
             if is_before(*last, tag) {
                 *last = tag;
@@ -161,8 +172,13 @@ impl Calls {
 
     /// The signature of one that is over, as far as that is still known.
     pub(super) fn sig_of_over(&self, key: Key) -> Option<u64> {
-        let (over, sig) = (*self.over.get(place(key))?)?;
-        (over == key).then_some(sig)
+        self.over(key).map(|(sig, _)| sig)
+    }
+
+    /// The signature of one that is over and the line that called it, as far as that is still known.
+    pub(super) fn over(&self, key: Key) -> Option<(u64, &'static Location<'static>)> {
+        let over = (*self.over.get(place(key))?)?;
+        (over.key == key).then_some((over.sig, over.at))
     }
 
     /// Whether one that is neither running nor known to be over is that long over that it is not known any more, or never was one
@@ -178,7 +194,7 @@ impl Calls {
 
     /// A number that no collective of this context has had yet.
     pub(super) fn next(&self, ctx: u32) -> u32 {
-        let over = self.over.iter().flatten().map(|(key, _)| *key);
+        let over = self.over.iter().flatten().map(|over| over.key);
         let running = self.running.iter().map(|(key, _)| *key);
         let displaced = self.displaced.get(&ctx).map(|tag| (ctx, *tag));
         let keys = over.chain(running).chain(displaced);
@@ -387,7 +403,7 @@ impl Why {
         match kind {
             ErrorKind::PeerFailed { rank, .. } => Self::Failed(world(rank)),
             ErrorKind::PeerFinished { rank } => Self::Finished(world(rank)),
-            ErrorKind::Mismatch { rank, other } => Self::Mismatch(world(rank), world(other)),
+            ErrorKind::Mismatch { rank, other, .. } => Self::Mismatch(world(rank), world(other)),
             ErrorKind::Aborted { rank } => Self::GaveUp(world(rank)),
             ErrorKind::Closed => Self::Finished(me),
             _ => Self::GaveUp(me),
@@ -403,6 +419,7 @@ impl Why {
             Self::Mismatch(rank, other) => ErrorKind::Mismatch {
                 rank: rank as usize,
                 other: other as usize,
+                calls: None,
             },
             Self::GaveUp(rank) => ErrorKind::Aborted {
                 rank: rank as usize,
@@ -442,7 +459,9 @@ impl Why {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calls, DISPLACED_MAX, ErrorKind, LEFT_MAX, OVER_MAX, Why};
+    use super::{Calls, DISPLACED_MAX, ErrorKind, LEFT_MAX, Location, OVER_MAX, Why};
+
+    const HERE: &Location<'_> = Location::caller();
 
     #[test]
     fn a_revoked_communicator_says_nothing_of_others() {
@@ -459,7 +478,14 @@ mod tests {
         let told = |calls: &mut Calls, tag| calls.tell_why((3, tag), ErrorKind::Revoked);
         calls.revoke((3, 7), Why::Mismatch(1, 4));
         let first = told(&mut calls, 8);
-        assert!(matches!(first, ErrorKind::Mismatch { rank: 1, other: 4 }));
+        assert!(matches!(
+            first,
+            ErrorKind::Mismatch {
+                rank: 1,
+                other: 4,
+                ..
+            }
+        ));
         assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
     }
 
@@ -483,14 +509,14 @@ mod tests {
         assert_eq!(calls.next(1), 0);
         for tag in 0..6 {
             calls.begin((1, tag), 0, 0);
-            calls.end((1, tag), 0);
+            calls.end((1, tag), 0, HERE);
         }
         calls.begin((1, 6), 0, 0);
         assert_eq!(calls.next(1), 7);
-        calls.end((1, 6), 0);
+        calls.end((1, 6), 0, HERE);
         let others = u32::try_from(2 * OVER_MAX).unwrap();
         for tag in 0..others {
-            calls.note_over((5, tag), 0);
+            calls.note_over((5, tag), 0, HERE);
         }
         assert_eq!(calls.next(1), 7);
         assert_eq!(calls.next(5), others);
@@ -501,17 +527,17 @@ mod tests {
         let mut calls = Calls::new();
         let all = u32::try_from(OVER_MAX).unwrap();
         for tag in 0..10 {
-            calls.note_over((1, tag), 0);
+            calls.note_over((1, tag), 0, HERE);
         }
         assert!((0..20).all(|tag| !calls.is_long_over((1, tag))));
         for tag in 0..all {
-            calls.note_over((3, tag), 0);
+            calls.note_over((3, tag), 0, HERE);
         }
         assert!((0..10).all(|tag| calls.is_long_over((1, tag))));
         assert!(!calls.is_long_over((1, 10)));
         // The first of a communicator ends after those that follow it.
         for tag in (1..=all).chain([0]) {
-            calls.note_over((5, tag), 0);
+            calls.note_over((5, tag), 0, HERE);
         }
         assert_eq!(calls.next(5), all + 1);
         assert!(calls.is_over((5, 0)) && calls.is_long_over((5, all)));
@@ -520,13 +546,13 @@ mod tests {
     #[test]
     fn what_was_displaced_is_no_reason_once_numbers_go_round() {
         let mut calls = Calls::new();
-        calls.note_over((1, 9), 0);
+        calls.note_over((1, 9), 0, HERE);
         for tag in 0..u32::try_from(OVER_MAX).unwrap() {
-            calls.note_over((3, tag), 0);
+            calls.note_over((3, tag), 0, HERE);
         }
         assert!(calls.is_long_over((1, 9)));
         for tag in [1 << 16, 1 << 31] {
-            calls.note_over((1, tag), 0);
+            calls.note_over((1, tag), 0, HERE);
             assert!(calls.is_long_over((1, tag - 1_000)));
             assert!(!calls.is_long_over((1, tag + 20)), "it has not begun");
         }
@@ -535,9 +561,9 @@ mod tests {
     #[test]
     fn communicators_that_come_and_go_leave_nothing_for_long() {
         let mut calls = Calls::new();
-        calls.note_over((1, 0), 0);
+        calls.note_over((1, 0), 0, HERE);
         for ctx in (3..10_001).step_by(2) {
-            calls.note_over((ctx, 0), 0);
+            calls.note_over((ctx, 0), 0, HERE);
             calls.forget(ctx, |its| 1 < its && its <= ctx);
             assert!(calls.displaced.len() <= DISPLACED_MAX + 1);
         }
@@ -581,7 +607,7 @@ mod tests {
         for tag in 0..1_000 {
             calls.begin((1, tag), 5, 0);
             assert!(calls.running((1, tag)).is_some() && !calls.is_over((1, tag)));
-            calls.end((1, tag), 5);
+            calls.end((1, tag), 5, HERE);
             assert!(calls.running((1, tag)).is_none() && calls.is_over((1, tag)));
         }
         assert!(calls.is_over((1, 900)) && !calls.is_over((1, 100)) && !calls.is_over((3, 900)));

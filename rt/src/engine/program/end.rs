@@ -38,7 +38,7 @@ impl Core {
             }
             self.leave_slot(index, (key, sig), &mut listed);
         }
-        self.programs.calls.end(key, sig);
+        self.programs.calls.end(key, sig, line);
         self.end_doubt();
         if let Some(reducer) = reducer.filter(|reducer| !reducer.is_built_in()) {
             self.garbage.push(Held::of(reducer));

@@ -137,6 +137,7 @@ impl Core {
         }
         self.revoke(key, why);
         self.programs.calls.was_told(key);
+        self.say_own(key.0);
     }
 
     pub(super) fn fail_mismatched(&mut self, index: u32, peer: u32) {
@@ -161,6 +162,7 @@ impl Core {
 
     /// A member has failed: so do all collectives that it is in.
     pub(in crate::engine) fn lose_programs(&mut self, rank: u32, why: Down) {
+        self.wake_for_words();
         self.lose_still(rank);
         if why != Down::Failed {
             self.lose_listed(rank);
@@ -196,6 +198,8 @@ impl Core {
             self.programs.calls.note_left(ctx);
         }
         self.spread((ctx, tag), why);
+        self.say_own(ctx);
+        self.wake_for_words();
         for index in self.programs.indices() {
             let Some(run) = self.programs.get(index) else {
                 continue;
@@ -233,7 +237,7 @@ impl Core {
         }
     }
 
-    fn group_of(&self, ctx: u32) -> Option<Group> {
+    pub(super) fn group_of(&self, ctx: u32) -> Option<Group> {
         if let Some(group) = self.members(ctx) {
             return Some(group.clone());
         }
@@ -397,7 +401,7 @@ impl Core {
 }
 
 /// World ranks of the members at distances that are powers of two, on both sides.
-fn neighbours(group: &Group, me: u32) -> BTreeSet<u32> {
+pub(super) fn neighbours(group: &Group, me: u32) -> BTreeSet<u32> {
     let (size, mut found) = (group.len(), BTreeSet::new());
     let Some(rank) = group.local_of(me) else {
         return found;

@@ -24,6 +24,7 @@ mod quick;
 mod run;
 mod slots;
 mod still;
+mod words;
 
 use std::{
     collections::BTreeMap,
@@ -85,6 +86,7 @@ pub(super) struct State {
     parts: Vec<Part>,
     told: Vec<Told>,
     calls: Calls,
+    words: words::Known,
     /// What is left of reductions that panicked, for the futures of their programs.
     panics: Vec<(OpId, Panic)>,
     /// When to [ask](doubt).
@@ -216,6 +218,7 @@ impl State {
             parts: Vec::new(),
             told: Vec::new(),
             calls: Calls::new(),
+            words: words::Known::new(),
             panics: Vec::new(),
             doubt: None,
             slots: BTreeMap::new(),

@@ -162,7 +162,7 @@ impl Engine {
             }
         }
         let (key, sig) = ((name.ctx, name.tag), call.sig);
-        self.core.programs.calls.note_over(key, sig);
+        self.core.programs.calls.note_over(key, sig, call.at);
         run.ended = true;
         Look::Over
     }

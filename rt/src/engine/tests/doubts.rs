@@ -138,7 +138,14 @@ fn who_waits_behind_an_agreement_of_its_own_asks_nobody() {
     world.run_for(10 * TICK);
     let kind = ended(&mut world, 0, &later);
     assert!(
-        matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+        matches!(
+            kind,
+            Some(ErrorKind::Mismatch {
+                rank: 0,
+                other: 1,
+                ..
+            })
+        ),
         "{kind:?}"
     );
 }
@@ -165,7 +172,14 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
     for (rank, tickets) in both.iter().enumerate() {
         let kind = ended(&mut world, rank, tickets);
         assert!(
-            matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+            matches!(
+                kind,
+                Some(ErrorKind::Mismatch {
+                    rank: 0,
+                    other: 1,
+                    ..
+                })
+            ),
             "rank {rank}: {kind:?}"
         );
     }
@@ -211,7 +225,14 @@ fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_ov
     for (rank, tickets) in [&answer, &asked].into_iter().enumerate() {
         let kind = ended(&mut world, rank, tickets);
         assert!(
-            matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+            matches!(
+                kind,
+                Some(ErrorKind::Mismatch {
+                    rank: 0,
+                    other: 1,
+                    ..
+                })
+            ),
             "rank {rank}: {kind:?}"
         );
     }
@@ -243,7 +264,14 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
         world.run_for(10 * TICK);
         let kind = ended(&mut world, 0, &waits);
         assert!(
-            matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+            matches!(
+                kind,
+                Some(ErrorKind::Mismatch {
+                    rank: 0,
+                    other: 1,
+                    ..
+                })
+            ),
             "{sends}: {kind:?}"
         );
     }
@@ -283,7 +311,14 @@ fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
     for (rank, tickets) in [(0, &waits), (1, &others)] {
         let kind = ended(&mut world, rank, tickets);
         assert!(
-            matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 }) | None),
+            matches!(
+                kind,
+                Some(ErrorKind::Mismatch {
+                    rank: 0,
+                    other: 1,
+                    ..
+                }) | None
+            ),
             "{kind:?}"
         );
         assert!(rank == 1 || kind.is_some());
@@ -327,7 +362,14 @@ fn who_waits_for_a_rank_that_is_closing_and_cannot_go_hears_of_it() {
         assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         let kind = ended(&mut world, 0, &waits);
-        let named = matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 }));
+        let named = matches!(
+            kind,
+            Some(ErrorKind::Mismatch {
+                rank: 0,
+                other: 1,
+                ..
+            })
+        );
         // Without it, it is gone in a moment, and that is what ends the other's wait.
         assert_eq!(named, sends, "{kind:?}");
     }
@@ -347,7 +389,9 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
         assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         match ended(&mut world, 0, &late) {
-            Some(ErrorKind::Mismatch { rank: 0, other: 1 }) => assert!(passed < 1_000),
+            Some(ErrorKind::Mismatch {
+                rank: 0, other: 1, ..
+            }) => assert!(passed < 1_000),
             None => assert!(passed == 1_000),
             kind => panic!("after {passed}: {kind:?}"),
         }

@@ -363,7 +363,16 @@ fn who_finds_no_place_at_a_peer_that_never_says_why_takes_it_for_a_stranger() {
     assert!(!two.world.engines[0].core.is_done(op), "it was asked again");
     assert!(two.world.engines[0].core.ask_in_vain(false));
     let kinds = two.kinds();
-    let named = |kind: &ErrorKind| matches!(kind, ErrorKind::Mismatch { rank: 0, other: 1 });
+    let named = |kind: &ErrorKind| {
+        matches!(
+            kind,
+            ErrorKind::Mismatch {
+                rank: 0,
+                other: 1,
+                ..
+            }
+        )
+    };
     assert!(kinds.iter().all(named), "{kinds:?}");
 }
 

@@ -56,7 +56,14 @@ impl Failed {
         match self {
             Self::Apart(rank) => {
                 let (me, other) = (me as usize, rank as usize);
-                (rank, ErrorKind::Mismatch { rank: me, other })
+                (
+                    rank,
+                    ErrorKind::Mismatch {
+                        rank: me,
+                        other,
+                        calls: None,
+                    },
+                )
             }
             Self::Gone(rank, down) => (rank, down_kind(rank, down)),
             Self::GaveUp(rank) => {
