@@ -1,5 +1,5 @@
-//! Ways to wait for a runtime, beside `block_on` of its own: two ranks, a step is 800 bytes around the ring and an `all_reduce` of
-//! one number.
+//! Ways to wait for a runtime, beside `block_on` of its own: two ranks, a step is 800 bytes around the ring and an `all_reduce`
+//! of one number.
 //!
 //! `cargo bench --features tokio --bench driving`. The ways take turns; what is printed are medians, and ratios of them. With a
 //! number behind `--`, so many rounds; 7 without.

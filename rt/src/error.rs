@@ -240,19 +240,7 @@ impl fmt::Display for ErrorKind {
                 )
             }
             Self::Mismatch { rank, other, calls } => {
-                write!(f, "ranks {rank} and {other} do not call the same collective: ")?;
-                match calls.as_deref() {
-                    Some([one, two]) => {
-                        let words = |words: &str| match words {
-                            "" => "something else, or nothing".to_owned(),
-                            words => words.to_owned(),
-                        };
-                        let (one, two) = (words(one), words(two));
-                        write!(f, "rank {rank} calls {one}, rank {other} calls {two}; ")?;
-                    }
-                    None => {}
-                }
-                f.write_str("operation, root, element type and counts must agree on all ranks")
+                write_mismatch(f, [*rank, *other], calls.as_deref())
             }
             Self::Aborted { rank } => {
                 write!(
@@ -295,6 +283,26 @@ impl fmt::Display for ErrorKind {
             Self::Transport(error) => write!(f, "the transport failed: {error}{}", remedy(error)),
         }
     }
+}
+
+/// What two ranks called that do not agree, as far as they have said it.
+fn write_mismatch(
+    f: &mut fmt::Formatter<'_>,
+    [rank, other]: [usize; 2],
+    calls: Option<&[String; 2]>,
+) -> fmt::Result {
+    write!(
+        f,
+        "ranks {rank} and {other} do not call the same collective: "
+    )?;
+    if let Some(calls) = calls {
+        let [one, two] = calls.each_ref().map(|words| match words.as_str() {
+            "" => "something else, or nothing",
+            words => words,
+        });
+        write!(f, "rank {rank} calls {one}, rank {other} calls {two}; ")?;
+    }
+    f.write_str("operation, root, element type and counts must agree on all ranks")
 }
 
 /// What to raise, where it was a limit that stood in the way.

@@ -104,7 +104,8 @@ pub(super) fn caps(single_copy: bool, is_split: bool) -> Caps {
             forbidden("process_vm_readv is switched off by the configuration")
         } else if is_split {
             forbidden(
-                "the ranks are in user or PID namespaces of their own, without /proc or not dumpable: start them in one container",
+                "the ranks are in user or PID namespaces of their own, without /proc, or not dumpable: start them in one \
+                 container",
             )
         } else {
             cma::probe()

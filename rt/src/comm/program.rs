@@ -344,7 +344,7 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
 impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// The error, when those that disagree have said what they called.
     #[cold]
-    fn poll_words(&mut self, cx: &mut Context<'_>) -> Poll<Result<(I, O), OpError<(I, O)>>> {
+    fn poll_words(&mut self, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
         let flight = self.flight.as_mut().expect("it has failed just now");
         if let Way::Disagrees(its) = &mut flight.way
             && let ErrorKind::Mismatch { .. } = &its.failure.kind

@@ -14,7 +14,6 @@ use crate::{
     group::Group,
     ops::{Life, Slot},
     proto::wire::OpId,
-    threads::Others,
 };
 
 /// A rank that seems to wait for itself.
@@ -23,8 +22,6 @@ pub(crate) struct OwnWait {
     pub(crate) since: Time,
     /// Receives posted and messages arrived by then: something has happened when there are more.
     seen: (u64, u64),
-    /// Other threads of the process at that time, where they matter.
-    pub(crate) others: Option<Others>,
 }
 
 impl Engine {
@@ -121,21 +118,11 @@ impl Core {
         }
     }
 
-    /// How long this rank has seemed to wait for itself; `others` is called when it begins to.
-    pub(crate) fn own_wait(
-        &mut self,
-        now: Time,
-        others: impl FnOnce() -> Option<Others>,
-    ) -> &mut OwnWait {
+    /// How long this rank has seemed to wait for itself.
+    pub(crate) fn own_wait(&mut self, now: Time) -> &mut OwnWait {
         let seen = self.matching.counted();
         let before = self.own_wait.take().filter(|before| before.seen == seen);
-        let begin = || {
-            Box::new(OwnWait {
-                since: now,
-                seen,
-                others: others(),
-            })
-        };
+        let begin = || Box::new(OwnWait { since: now, seen });
         self.own_wait.insert(before.unwrap_or_else(begin))
     }
 }

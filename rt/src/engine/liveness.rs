@@ -92,7 +92,7 @@ impl Liveness {
 }
 
 impl Engine {
-    /// Looks after the peers that are waited for, if it is time to. `all` is true if this turn has taken everything that has come.
+    /// Looks after the peers that are waited for, if it is time to. `all` is true if this turn took everything that has come.
     pub(super) fn tend_alive(&mut self, now: Time, all: bool) {
         if self.core.ended {
             return;

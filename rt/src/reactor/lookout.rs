@@ -51,7 +51,7 @@ impl Lookout {
 fn look_out(runtime: &Weak<Shared>) {
     let (mut seen, mut looks) = (None, 0);
     loop {
-        thread::sleep(PERIOD);
+        thread::park_timeout(PERIOD);
         let Some(shared) = runtime.upgrade() else {
             return;
         };
@@ -89,7 +89,7 @@ fn end_waits(runtime: &Weak<Shared>) {
             shared.end_undriven(why);
         }
         if shared.agent_in_seat(shared.turns()).is_none() {
-            thread::sleep(PERIOD);
+            thread::park_timeout(PERIOD);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Whether a thread that goes to sleep would wait for this rank itself, for ever (see rt/src/engine/itself.rs).
 //!
-//! The engine knows of no thread of the application that has no operation in flight, and such a thread could still send. So the
-//! wait ends only after a time in which nothing happened: a short one where the application has a single thread, a longer one
-//! where the others slept all the time. While another thread runs it does not end.
+//! The engine knows of no thread of the application that has no operation in flight, and such a thread could still send, when a
+//! timer of another library wakes it, for example. So the wait ends only where the application has a single thread, after a time
+//! in which nothing happened.
 
 use std::time::Duration;
 
 use super::Shared;
-use crate::{clock::Time, engine::Engine, threads::Others};
+use crate::{clock::Time, engine::Engine, threads};
 
 /// The thread that is about to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Ranks of tests are threads of one process, and which threads belong to which rank is not known.
 const GRACE_OF_THREADS: Duration = Duration::from_secs(3);
 
-/// Other threads of the application have not run for so long.
+/// Where the application has other threads, how long until it is seen whether they have ended.
 const GRACE_BESIDE_THREADS: Duration = Duration::from_secs(10);
 
 impl Shared {
@@ -55,24 +55,14 @@ impl Shared {
     fn wait_for_itself(&self, engine: &mut Engine, sleeper: Sleeper) -> OwnWaits {
         let now = self.clock.now();
         let in_threads = self.choices.boot == "threads" && sleeper == Sleeper::Application;
-        let wait = engine
-            .core
-            .own_wait(now, || (!in_threads).then(Others::now));
-        let is_single = |others: &Others| sleeper == Sleeper::Application && others.are_none();
-        let grace = match &wait.others {
-            None => GRACE_OF_THREADS,
-            Some(others) if is_single(others) => GRACE,
-            Some(_) => GRACE_BESIDE_THREADS,
-        };
+        let grace = if in_threads { GRACE_OF_THREADS } else { GRACE };
+        let wait = engine.core.own_wait(now);
         if now < wait.since + grace {
             return OwnWaits::Until(wait.since + grace);
         }
-        if let Some(before) = &wait.others {
-            let others = Others::now();
-            if !others.slept_since(before) {
-                (wait.since, wait.others) = (now, Some(others));
-                return OwnWaits::Until(now + grace);
-            }
+        if !in_threads && !(sleeper == Sleeper::Application && threads::is_alone()) {
+            wait.since = now;
+            return OwnWaits::Until(now + GRACE_BESIDE_THREADS);
         }
         engine.end_own_waits();
         OwnWaits::Ended

@@ -135,8 +135,8 @@ pub(super) fn unreached(
     } else {
         let obstacle = own.obstacle(theirs, owner);
         format!(
-            "it cannot be opened ({hidden}), and {owner} cannot be asked for it ({why}); {obstacle}, or let the ranks share /tmp, \
-             /dev/shm or the network namespace"
+            "it cannot be opened ({hidden}), and {owner} cannot be asked for it ({why}); {obstacle}, or let the ranks share \
+             /tmp, /dev/shm or the network namespace"
         )
     };
     io::Error::new(io::ErrorKind::PermissionDenied, sentence)

@@ -59,9 +59,8 @@ fn sends_to_the_dead_do_not_keep_a_rank_from_closing() {
     for reliable in [true, false] {
         let mut queued = world(reliable);
         die(&mut queued);
-        let send = match queued.send(0, 1, 1, vec![1_u8; 8]) {
-            Started::Flying(send) => send,
-            _ => panic!("there is no room"),
+        let Started::Flying(send) = queued.send(0, 1, 1, vec![1_u8; 8]) else {
+            panic!("there is no room");
         };
         closes(&mut queued, "a send that waits for room");
         assert_eq!(failed_rank(&queued.sent(0, &send).0), Some(1));
