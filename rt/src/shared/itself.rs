@@ -60,7 +60,8 @@ impl Shared {
         if now < wait.since + grace {
             return OwnWaits::Until(wait.since + grace);
         }
-        if !in_threads && !(sleeper == Sleeper::Application && threads::is_alone()) {
+        let is_alone = in_threads || sleeper == Sleeper::Application && threads::is_alone();
+        if !is_alone {
             wait.since = now;
             return OwnWaits::Until(now + GRACE_BESIDE_THREADS);
         }
