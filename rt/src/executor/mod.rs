@@ -9,15 +9,13 @@ mod parker;
 mod sleep;
 mod task;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::block_on::run_tasks;
 pub use self::{
     block_on::without_turns,
     budget::{poll_proceed, proceed},
     task::JoinHandle,
 };
 pub(crate) use self::{
-    block_on::{block_on, drain, drives, is_still},
+    block_on::{block_on, drain, drives, is_still, run_tasks},
     budget::refill,
     parker::Parker,
     sleep::sleep,
