@@ -4,6 +4,7 @@
 //! `cargo bench --features tokio --bench driving`. The ways take turns; what is printed are medians, and ratios of them. With a
 //! number behind `--`, so many rounds; 7 without.
 #![expect(clippy::print_stdout, reason = "what it measures is what it prints")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::unwrap_used, reason = "two ranks of one process do not fail")]
 
 use std::{

@@ -81,7 +81,7 @@ pub enum ErrorKind {
         /// Its rank in the communicator of the operation.
         rank: usize,
         /// How it is known.
-        how: FailureEvidence,
+        how: Box<FailureEvidence>,
     },
     /// The program: the peer closed its runtime, or dropped this communicator, before this operation could complete.
     PeerFinished {
@@ -145,7 +145,7 @@ pub async fn called_at<T>(
 impl ErrorKind {
     /// A rank has failed. How that is known is put in where the error is handed to the application.
     pub(crate) fn peer_failed(rank: usize) -> Self {
-        let how = FailureEvidence::Unreachable;
+        let how = Box::new(FailureEvidence::Unreachable);
         Self::PeerFailed { rank, how }
     }
 }

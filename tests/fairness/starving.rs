@@ -77,13 +77,7 @@ impl Starving {
                     messages.next().await.unwrap().unwrap();
                 }
             }
-            Self::Probes => {
-                alone.send(0, 0, [1_u8]).detach();
-                while goes_on() {
-                    drop(alone.probe(0, 0).await.unwrap());
-                }
-                alone.recv::<u8>(0, 0).await.unwrap();
-            }
+            Self::Probes => probe(goes_on, alone).await,
             Self::Sleeps => {
                 while goes_on() {
                     alone.sleep(Duration::ZERO).await;
@@ -189,4 +183,13 @@ pub(crate) async fn to_itself(world: &Comm) {
     let inbox = world.recv_into(me, tag, [0_u8; 1]);
     world.send(me, tag, [7_u8; 1]).await.unwrap();
     assert_eq!(inbox.await.unwrap().0, [7]);
+}
+
+/// Probes a message to itself again and again.
+async fn probe(goes_on: impl Fn() -> bool, alone: &Comm) {
+    alone.send(0, 0, [1_u8]).detach();
+    while goes_on() {
+        drop(alone.probe(0, 0).await.unwrap());
+    }
+    alone.recv::<u8>(0, 0).await.unwrap();
 }

@@ -358,7 +358,7 @@ impl Comm {
                 Some(why) => ErrorKind::Setup(why.to_owned()),
                 None => ErrorKind::PeerFailed {
                     rank: local(rank),
-                    how: self.shared().failures.of(rank),
+                    how: Box::new(self.shared().failures.of(rank)),
                 },
             },
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: local(rank) },
