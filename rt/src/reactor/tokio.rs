@@ -18,8 +18,8 @@ use crate::{
 
 /// Makes turns and runs spawned tasks until the runtime is closed, and sleeps in between.
 ///
-/// Polls of futures make turns too, for a moment, and threads in `block_on` and the progress agent for as long as they wait. While
-/// any of them is at it this task only looks now and then whether that is still so: two would be in each other's way.
+/// Polls of futures make turns too, for a moment, and threads in `block_on` and the progress agent for as long as they wait.
+/// While any of them is at it this task only looks now and then whether that is still so: two would be in each other's way.
 ///
 /// # Errors
 /// What the system said about the descriptor.
