@@ -38,7 +38,8 @@ pub struct ShmConfig {
     /// needed.
     pub chunks: u32,
     /// How long a rank may take to come to the board from when it was sent something or
-    /// [awaited](crate::driver::Driver::expect) first; then it counts as failed.
+    /// [awaited](crate::driver::Driver::expect) first; then it counts as failed. For descriptors that a rank in another namespace
+    /// has to hand over, this one waits as long, at most 20 seconds.
     pub patience: Duration,
 }
 

@@ -171,7 +171,7 @@ impl Shm {
         let size = index(shape.size);
         let shm = Self {
             rank,
-            board: board.clone(),
+            board: board.with_patience(patience),
             caps: config::caps(single_copy, board.is_split()),
             counters,
             bell: Bell::new(board, rank, wake)?,

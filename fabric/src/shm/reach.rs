@@ -6,7 +6,7 @@ use rustix::{fs::OFlags, process::Pid};
 
 use super::{
     board::Board,
-    handover::{self, PATIENCE, Wanted},
+    handover::{self, Wanted},
     life::Life,
     proc,
 };
@@ -51,7 +51,7 @@ pub(super) fn pipe(board: &Board, rank: u32, number: u32) -> io::Result<Pipe> {
 pub(super) fn life(board: &Board, rank: u32) -> io::Result<Life> {
     let entry = board.entry(rank);
     if !board.own_spaces().number_alike(entry.spaces) {
-        let given = handover::of_rank(board, rank, Wanted::Life, MOMENT)?;
+        let given = handover::of_rank(board, rank, Wanted::Life, board.patience().min(MOMENT))?;
         let pidfd = given.into_iter().next().ok_or(io::ErrorKind::Other)?;
         return Ok(Life::of(pidfd));
     }
@@ -98,7 +98,7 @@ fn hand<T>(
     pick: impl FnOnce(Vec<OwnedFd>) -> Option<T>,
 ) -> io::Result<T> {
     board.split();
-    let given = handover::of_rank(board, rank, wanted, PATIENCE);
+    let given = handover::of_rank(board, rank, wanted, board.patience());
     let given = given.map_err(|why| explain(board, rank, &hidden, why))?;
     pick(given).ok_or_else(|| io::ErrorKind::NotFound.into())
 }

@@ -60,6 +60,7 @@ impl Board {
             job,
             cookie,
             spaces,
+            patience: PATIENCE,
         };
         match found.check() {
             Ok(()) => {

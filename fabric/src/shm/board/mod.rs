@@ -25,7 +25,7 @@ mod notes;
 mod spread;
 
 use self::notes::NOTE_LEN;
-use super::spaces::Spaces;
+use super::{handover::PATIENCE, spaces::Spaces};
 use crate::{driver::FutexWord, memory::Region};
 
 /// The table of the ranks of one node, in one memfd that all of them map.
@@ -41,6 +41,8 @@ pub struct Board {
     cookie: u64,
     /// The namespaces of this process.
     spaces: Spaces,
+    /// The longest that this process waits until another rank hands something over.
+    patience: Duration,
 }
 
 /// What the board says about a rank.
@@ -89,6 +91,7 @@ impl Board {
             job,
             cookie,
             spaces: Spaces::own(),
+            patience: PATIENCE,
         };
         board.say_where();
         Ok(board)

@@ -7,6 +7,7 @@ use std::{
         AtomicU32,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
+    time::Duration,
 };
 
 use rustix::thread::futex::{self, Flags};
@@ -61,7 +62,7 @@ impl Board {
         self.region.atomic_u32(PATHS_AT).store(1, Release);
     }
 
-    /// Calls the thread of a rank that hands over descriptors, unless it has been called and not done with that.
+    /// Calls the thread of a rank that hands over descriptors, unless it was called before and is not done with that.
     pub(in super::super) fn call_once(&self, rank: u32) {
         if self.calls(rank).load(Acquire) == self.calls_heard(rank).load(Acquire) {
             self.call(rank);
@@ -90,6 +91,19 @@ impl Board {
         if self.hands_over() {
             handover::close(self, rank);
         }
+    }
+
+    /// The same board, on which this process waits no longer than so for what others hand over.
+    pub(in super::super) fn with_patience(&self, most: Duration) -> Self {
+        let patience = self.patience.min(most);
+        Self {
+            patience,
+            ..self.clone()
+        }
+    }
+
+    pub(in super::super) const fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// The namespaces of this process.

@@ -16,7 +16,7 @@ use rustix::{
     event::{EventfdFlags, eventfd},
     net::RecvFlags,
     process::{PidfdFlags, getpid, pidfd_open},
-    thread::futex::{self, Flags},
+    thread::futex::{self, Flags, Timespec},
 };
 
 use super::{
@@ -41,15 +41,18 @@ pub(in super::super) fn open_when_asked(board: &Board, rank: u32) {
 /// The rank has left: when it is one of this process, it answers no more.
 pub(in super::super) fn close(board: &Board, rank: u32) {
     let desk = lock().remove(&(board.cookie(), rank));
-    board.call(rank);
-    drop(desk);
+    if let Some(desk) = desk {
+        desk.tell();
+        board.call(rank);
+        desk.join();
+    }
 }
 
-/// The thread of a rank. Dropped, it has ended.
+/// The thread of a rank.
 #[derive(Debug)]
 struct Desk {
     stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
     /// A process that was forked has the value and not the thread.
     process: u32,
 }
@@ -68,20 +71,24 @@ impl Desk {
         let thread = thread(move || stay(&board, rank, &stopped))?;
         Ok(Self {
             stop,
-            thread: Some(thread),
+            thread,
             process: std::process::id(),
         })
     }
 }
 
-impl Drop for Desk {
-    fn drop(&mut self) {
-        if self.process != std::process::id() {
-            return;
+impl Desk {
+    /// Has the thread end when it is called next.
+    fn tell(&self) {
+        if self.process == std::process::id() {
+            let _told = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         }
-        let _told = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+    }
+
+    /// Waits until it has.
+    fn join(self) {
+        if self.process == std::process::id() {
+            let _panicked = self.thread.join();
         }
     }
 }
@@ -96,10 +103,11 @@ const STACK: usize = 128 << 10;
 /// Sleeps until it is called, and answers, until the rank has left the board.
 fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
     let (calls, mut heard) = (board.calls(rank), 0);
-    while !has_left(board, rank) {
+    // What the board says may be nonsense.
+    while !has_left(board, rank) && !doors::is_told(stop) {
         let now = calls.load(Acquire);
         if now == heard {
-            let _changed = futex::wait(calls, Flags::empty(), now, None);
+            let _changed = futex::wait(calls, Flags::empty(), now, Some(&LOOK));
             continue;
         }
         heard = now;
@@ -116,6 +124,12 @@ fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
         board.calls_heard(rank).store(now, Release);
     }
 }
+
+/// Whoever calls wakes the thread before that.
+const LOOK: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
 
 /// A rank that asks for one thing often asks for another at once.
 const IDLE: Duration = Duration::from_millis(20);

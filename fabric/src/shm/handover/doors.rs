@@ -169,6 +169,12 @@ impl fmt::Display for TwoUsers {
 
 impl std::error::Error for TwoUsers {}
 
+/// Whether there is something to read.
+pub(super) fn is_told(stop: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(stop, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 /// Whether a process looks for a socket of this name in directories.
 pub(super) fn is_knocked(name: &str) -> bool {
     paths(&knock_of(name)).any(|(_, path)| path.exists())

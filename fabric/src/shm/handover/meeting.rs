@@ -2,10 +2,7 @@
 
 use std::{io, os::fd::OwnedFd, sync::Arc, thread::JoinHandle, time::Duration};
 
-use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
-    time::Timespec,
-};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     super::board::Board,
@@ -29,7 +26,7 @@ impl Meeting {
             let name = doors::of_board(board.name());
             let mut doors = Doors::open(&name);
             let mut shown = false;
-            while !is_told(&stopped) {
+            while !doors::is_told(&stopped) {
                 match doors.answer(Some(&stopped), Some(LOOK)) {
                     Some(socket) => {
                         desk::answer(&socket, board.cookie(), |wanted, give| match wanted {
@@ -62,8 +59,3 @@ impl Drop for Meeting {
 
 /// Those in other networks are seen in a directory after this time. There is a file only if there is such a rank.
 const LOOK: Duration = Duration::from_millis(10);
-
-fn is_told(stop: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(stop, PollFlags::IN)];
-    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-}
