@@ -128,6 +128,242 @@ async fn overlapping_communicators_may_be_split_at_the_same_time(world: Comm) ->
     Ok(())
 }
 
+/// The modes in which a rank's threads, and other ranks, move what is in flight.
+const MODES: [&str; 2] = ["inline", "thread"];
+
+#[test]
+fn communicators_are_made_whatever_each_rank_awaits_first() {
+    for mode in MODES {
+        ranks::run(3, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            let made = runtime.block_on(made_in_any_order(&world));
+            made.unwrap_or_else(|error| panic!("{error}"));
+            drop(world);
+            runtime.close().unwrap_or_else(|error| panic!("{error}"));
+        });
+    }
+}
+
+#[ripstop::test(ranks = 3)]
+async fn communicators_are_made_whatever_each_rank_of_a_job_awaits_first(
+    world: Comm,
+) -> Result<()> {
+    made_in_any_order(&world).await
+}
+
+async fn made_in_any_order(world: &Comm) -> Result<()> {
+    let me = world.rank();
+    for _ in 0..20 {
+        let (first, second) = (world.dup(), world.dup());
+        let part = world.split(Some((me == 2).into()), 0);
+        let grid = world.cart(&[3], &[true]);
+        let (first, second, part, grid) = if me == 1 {
+            let (grid, part) = (grid.await?, part.await?);
+            let (second, first) = (second.await?, first.await?);
+            (first, second, part, grid)
+        } else {
+            (first.await?, second.await?, part.await?, grid.await?)
+        };
+        let part = part.expect("a color");
+        assert_eq!(
+            (part.size(), grid.coords()),
+            (if me == 2 { 1 } else { 2 }, &[me][..])
+        );
+        // Each has messages of its own, on all ranks.
+        let [one, two] = [(&first, 1_u8), (&second, 2)].map(|(comm, word)| {
+            (
+                comm.send((me + 1) % 3, 0, [word]),
+                comm.recv::<u8>((me + 2) % 3, 0),
+            )
+        });
+        assert_eq!((one.1.await?.0, two.1.await?.0), (vec![1], vec![2]));
+        one.0.await?;
+        two.0.await?;
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 4)]
+async fn fifty_communicators_are_made_at_a_time(world: Comm) -> Result<()> {
+    for _ in 0..3 {
+        let mut making: Vec<_> = (0..50).map(|_| world.dup()).collect();
+        if world.rank().is_multiple_of(2) {
+            making.reverse();
+        }
+        let mut ids = Vec::new();
+        let mut made = Vec::new();
+        for dup in making {
+            let comm = dup.await?;
+            ids.push(comm.id());
+            made.push(comm);
+        }
+        if world.rank().is_multiple_of(2) {
+            ids.reverse();
+        }
+        let first = world.bcast(0, ids.clone()).await?;
+        assert_eq!(first, ids, "the same call has the same number on all ranks");
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 50);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_rank_makes_its_part_while_it_waits_for_something_else() {
+    for mode in MODES {
+        ranks::run(3, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let twin = world.dup();
+                if world.rank() == 1 {
+                    // The others send this only when they have theirs.
+                    for from in [0, 2] {
+                        world.recv::<u8>(from, 0).await.unwrap();
+                    }
+                    twin.await.unwrap();
+                } else {
+                    twin.await.unwrap();
+                    world.send(1, 0, [1_u8]).await.unwrap();
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn a_communicator_that_no_task_takes_counts_as_dropped() {
+    for mode in MODES {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let twin = world.dup();
+                if world.rank() == 0 {
+                    drop(twin);
+                } else {
+                    let twin = twin.await.unwrap();
+                    let failed = twin.send_synchronous(0, 0, [1_u8]).await.unwrap_err();
+                    let kind = failed.error.kind;
+                    assert!(
+                        matches!(kind, ErrorKind::PeerFinished { rank: 0 }),
+                        "{kind}"
+                    );
+                }
+                world.barrier().await.unwrap();
+            });
+        });
+    }
+}
+
+#[test]
+fn what_is_still_being_made_ends_when_the_runtime_is_closed() {
+    for mode in MODES {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            if world.rank() == 0 {
+                let (twin, part) = (world.dup(), world.split(Some(0), 0));
+                let window = Window::<u8>::allocate(&world, 8);
+                runtime.close().unwrap();
+                let kinds = [
+                    block(twin).unwrap_err().kind,
+                    block(part).unwrap_err().kind,
+                    block(window).unwrap_err().kind,
+                ];
+                for kind in kinds {
+                    assert!(matches!(kind, ErrorKind::Closed), "{kind}");
+                }
+            } else {
+                // It begins none, and leaves when the other one has.
+                let kind = runtime
+                    .block_on(world.recv::<u8>(0, 0))
+                    .unwrap_err()
+                    .error
+                    .kind;
+                assert!(
+                    matches!(kind, ErrorKind::PeerFinished { rank: 0 }),
+                    "{kind}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn who_makes_something_with_a_rank_that_has_dropped_the_communicator_is_told_while_that_lives() {
+    for mode in MODES {
+        ranks::run(3, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(with_one_that_left(&world));
+        });
+    }
+    let simulation = ripstop::sim::Simulation::new(3).fabric("bxi");
+    simulation
+        .run(async |world: Comm| with_one_that_left(&world).await)
+        .unwrap();
+}
+
+async fn with_one_that_left(world: &Comm) {
+    for odd in 0..3 {
+        let (first, second) = (world.dup().await.unwrap(), world.dup().await.unwrap());
+        let third = world.dup().await.unwrap();
+        if world.rank() == odd {
+            drop((first, second, third));
+            for other in (0..3).filter(|other| *other != odd) {
+                world.recv::<u8>(other, 0).await.unwrap();
+            }
+            continue;
+        }
+        let made = first.dup().await.map(drop).unwrap_err();
+        let split = second.split(Some(0), 0).await.map(drop).unwrap_err();
+        let window = Window::<u8>::allocate(&third, 1)
+            .await
+            .map(drop)
+            .unwrap_err();
+        for error in [made, split, window] {
+            let expected = match error.kind {
+                ErrorKind::PeerFinished { rank } => rank == odd,
+                ErrorKind::Aborted { .. } => true,
+                _ => false,
+            };
+            assert!(expected, "{error}");
+        }
+        world.send(odd, 0, [1_u8]).await.unwrap();
+    }
+}
+
+#[test]
+fn ranks_that_make_different_things_or_another_call_are_told_both() {
+    for mode in MODES {
+        ranks::run(3, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let comm = world.dup().await.unwrap();
+                let failed = match world.rank() {
+                    0 => comm.dup().await.map(drop),
+                    1 => Window::<u8>::dynamic(&comm).await.map(drop),
+                    _ => comm.barrier().await,
+                };
+                let kind = failed.unwrap_err().kind;
+                let told = matches!(
+                    kind,
+                    ErrorKind::Mismatch { .. } | ErrorKind::Aborted { .. } | ErrorKind::Revoked
+                );
+                assert!(told, "{kind}");
+                world.barrier().await.unwrap();
+            });
+        });
+    }
+}
+
+/// What is ready already.
+fn block<T>(future: impl Future<Output = T>) -> T {
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    match pin!(future).poll(&mut cx) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
 #[ripstop::test(ranks = 3)]
 async fn collectives_may_be_awaited_in_another_order_than_they_were_begun(
     world: Comm,

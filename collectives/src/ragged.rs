@@ -1,18 +1,15 @@
 //! Collectives of vectors of any lengths, which tell each other the lengths first.
 
 use std::{
-    fmt, mem,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    fmt,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Wake, Waker, ready},
-    thread,
+    task::{Context, Poll, ready},
 };
 
 use ripstop_rt::{
     Comm, OpError,
     buffer::Wire,
-    offload::{Signature, poll_proceed, without_turns},
+    offload::{Course, Signature},
 };
 
 use crate::{
@@ -35,29 +32,11 @@ where
     D: Send + 'static,
     F: Send + 'static,
 {
-    course: Arc<Course<D, F>>,
-}
-
-/// It is the waker of what it waits for: being woken, it goes on in the middle of the turn that woke it.
-struct Course<D, F>(Mutex<Stage<D, F>>);
-
-enum Stage<D, F> {
-    UnderWay {
-        /// Whoever goes on with it has it meanwhile.
-        rest: Option<Rest<D, F>>,
-        /// Nobody has gone on with it since it was woken.
-        woken: bool,
-        reader: Option<Waker>,
-    },
-    /// A panic goes to whoever awaits it.
-    Over(thread::Result<Result<Finish<D>, F>>),
-    Taken,
+    course: Course<Result<Finish<D>, F>>,
 }
 
 /// What is left for whoever awaits it, and is not for the turn that ends it: that may be made by an agent.
 pub(crate) type Finish<D> = Box<dyn FnOnce() -> D + Send>;
-type Rest<D, F> = Pin<Box<dyn Future<Output = Result<Finish<D>, F>> + Send>>;
-type Polled<D, F> = thread::Result<Poll<Result<Finish<D>, F>>>;
 type Rows<T> = Vec<Vec<T>>;
 /// All vectors one after the other, for those who have a result, and their lengths.
 type Parts<T> = (Option<Vec<T>>, Vec<usize>);
@@ -263,13 +242,9 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
     /// What it waits for keeps it under way from now on. Turns that it was promised keep a runtime open.
     pub(crate) fn new(rest: impl Future<Output = Result<Finish<D>, F>> + Send + 'static) -> Self {
-        let course = Arc::new(Course(Mutex::new(Stage::UnderWay {
-            rest: Some(Box::pin(rest)),
-            woken: false,
-            reader: None,
-        })));
-        course.wake_by_ref();
-        Self { course }
+        Self {
+            course: Course::new(rest),
+        }
     }
 
     /// Lets it go on by itself; same as dropping it.
@@ -277,117 +252,16 @@ impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
 
     /// Whether it is over: awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        !matches!(*self.course.lock(), Stage::UnderWay { .. })
-    }
-}
-
-/// Nobody awaits it any more: whoever did is not held until its end.
-impl<D, F> Drop for RaggedOp<D, F>
-where
-    D: Send + 'static,
-    F: Send + 'static,
-{
-    fn drop(&mut self) {
-        let reader = match &mut *self.course.lock() {
-            Stage::UnderWay { reader, .. } => reader.take(),
-            _ => None,
-        };
-        drop(reader); // without the lock: with it a task may go
+        self.course.is_done()
     }
 }
 
 impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
     type Output = Result<D, F>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        ready!(poll_proceed(cx));
-        let mut stage = ready!(self.course.poll_over(cx.waker()));
-        match mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Over(outcome) => {
-                drop(stage);
-                let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
-                Poll::Ready(outcome.map(|finish| finish()))
-            }
-            _ => panic!("a ragged collective was polled after it had completed"),
-        }
-    }
-}
-
-impl<D, F> Course<D, F> {
-    /// Ready when it is over, with what it came to.
-    fn poll_over(&self, waker: &Waker) -> Poll<MutexGuard<'_, Stage<D, F>>> {
-        let next = waker.clone();
-        let mut stage = self.lock();
-        let Stage::UnderWay { reader, .. } = &mut *stage else {
-            return Poll::Ready(stage);
-        };
-        let before = reader.replace(next);
-        drop(stage);
-        drop(before); // with it a task may go, and whatever that has
-        Poll::Pending
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Stage<D, F>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<D: Send + 'static, F: Send + 'static> Wake for Course<D, F> {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    /// One goes on with it, without the lock; whoever wakes it meanwhile leaves word, also if that is the same thread.
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.lock().wake();
-        loop {
-            let taken = self.lock().take_up();
-            let Some(mut rest) = taken else { return };
-            let waker = Waker::from(Arc::clone(self));
-            let mut cx = Context::from_waker(&waker);
-            let poll = || without_turns(|| rest.as_mut().poll(&mut cx));
-            let polled = catch_unwind(AssertUnwindSafe(poll));
-            let reader = self.lock().lay_down(rest, polled);
-            reader.into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
-impl<D, F> Stage<D, F> {
-    fn wake(&mut self) {
-        if let Self::UnderWay { woken, .. } = self {
-            *woken = true;
-        }
-    }
-
-    /// What is left to do, if it was woken and nobody else is at it.
-    fn take_up(&mut self) -> Option<Rest<D, F>> {
-        match self {
-            Self::UnderWay { rest, woken, .. } if *woken => {
-                let rest = rest.take()?;
-                *woken = false;
-                Some(rest)
-            }
-            _ => None,
-        }
-    }
-
-    /// Who has to hear of its end, if that is now.
-    fn lay_down(&mut self, left: Rest<D, F>, polled: Polled<D, F>) -> Option<Waker> {
-        let Self::UnderWay { rest, reader, .. } = self else {
-            return None;
-        };
-        let outcome = match polled {
-            Ok(Poll::Pending) => {
-                *rest = Some(left);
-                return None;
-            }
-            Ok(Poll::Ready(outcome)) => Ok(outcome),
-            Err(panic) => Err(panic),
-        };
-        let reader = reader.take();
-        *self = Self::Over(outcome);
-        reader
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(Pin::new(&mut self.course).poll(cx));
+        Poll::Ready(outcome.map(|finish| finish()))
     }
 }
 
@@ -400,73 +274,15 @@ impl<D: Send + 'static, F: Send + 'static> fmt::Debug for RaggedOp<D, F> {
 #[cfg(test)]
 mod tests {
     use std::{
-        future::{pending, poll_fn},
-        panic::{AssertUnwindSafe, catch_unwind},
         pin::pin,
         sync::{
             Arc,
             atomic::{AtomicU32, Ordering},
-            mpsc,
         },
-        task::{Context, Poll, Wake, Waker},
-        thread,
+        task::{Context, Poll, Waker},
     };
 
     use super::{RaggedOp, finish};
-
-    type Op = RaggedOp<u32, ()>;
-
-    /// Counts how often it is woken.
-    #[derive(Default)]
-    struct Count(AtomicU32);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    #[test]
-    fn what_is_woken_in_the_middle_of_a_poll_is_polled_again() {
-        let mut left = 3;
-        let op = Op::new(poll_fn(move |cx| {
-            if left == 0 {
-                return Poll::Ready(Ok(finish(|| 7)));
-            }
-            left -= 1;
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }));
-        assert!(op.is_done());
-        let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(pin!(op).poll(&mut cx), Poll::Ready(Ok(7)));
-    }
-
-    /// The last of those who await it is told, and none that awaited it before.
-    #[test]
-    fn it_goes_on_on_the_thread_that_wakes_it_and_wakes_who_awaits_it_last() {
-        let (waker, wakers) = mpsc::channel();
-        let here = thread::current().id();
-        let op = Op::new(poll_fn(move |cx| {
-            if thread::current().id() != here {
-                return Poll::Ready(Ok(finish(|| 7)));
-            }
-            waker.send(cx.waker().clone()).unwrap();
-            Poll::Pending
-        }));
-        let counts = [(); 2].map(|()| Arc::new(Count::default()));
-        let mut op = pin!(op);
-        for count in &counts {
-            let waker = Waker::from(Arc::clone(count));
-            let polled = op.as_mut().poll(&mut Context::from_waker(&waker));
-            assert!(polled.is_pending());
-        }
-        let waker = wakers.recv().unwrap();
-        thread::spawn(|| waker.wake()).join().unwrap();
-        assert_eq!(counts.map(|count| count.0.load(Ordering::SeqCst)), [0, 1]);
-        let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(op.poll(&mut cx), Poll::Ready(Ok(7)));
-    }
 
     #[test]
     fn who_awaits_it_finishes_it_and_not_who_ends_it() {
@@ -474,7 +290,7 @@ mod tests {
         let finishes = || {
             let finished = Arc::clone(&finished);
             let add = move || finished.fetch_add(1, Ordering::SeqCst);
-            Op::new(async { Ok(finish(add)) })
+            RaggedOp::<u32, ()>::new(async { Ok(finish(add)) })
         };
         drop(finishes());
         let op = finishes();
@@ -482,26 +298,5 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert_eq!(pin!(op).poll(&mut cx), Poll::Ready(Ok(0)));
         assert_eq!(finished.load(Ordering::SeqCst), 1);
-    }
-
-    #[test]
-    fn a_panic_on_its_way_is_of_whoever_awaits_it() {
-        let op = Op::new(async { panic!("the test's") });
-        assert!(op.is_done());
-        let mut op = pin!(op);
-        let poll = || op.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let panic = catch_unwind(AssertUnwindSafe(poll)).unwrap_err();
-        assert_eq!(panic.downcast_ref(), Some(&"the test's"));
-    }
-
-    #[test]
-    fn what_is_dropped_before_its_end_is_dropped_with_its_last_waker() {
-        let kept = Arc::new(());
-        let held = Arc::clone(&kept);
-        drop(Op::new(async move {
-            let _held = held;
-            pending().await
-        }));
-        assert_eq!(Arc::strong_count(&kept), 1);
     }
 }

@@ -21,7 +21,8 @@ pub struct Cart {
 
 impl Comm {
     /// Arranges the ranks in a grid of `dims`, of which those that are `periodic` wrap around. Collective; ranks keep their
-    /// numbers. [`Cart::dims_for`] finds balanced dimensions.
+    /// numbers. [`Cart::dims_for`] finds balanced dimensions. It is started when it is called, and goes on by itself, as
+    /// [`split`](Self::split) does.
     ///
     /// # Errors
     /// `dims` and `periodic` differ in length, or the product of `dims` is not the size of the communicator
@@ -31,7 +32,7 @@ impl Comm {
         &self,
         dims: &[usize],
         periodic: &[bool],
-    ) -> impl Future<Output = Result<Cart>> + Send {
+    ) -> impl Future<Output = Result<Cart>> + Send + use<> {
         let wrong = self.wrong_grid(dims, periodic);
         let signature = grid_signature(dims, periodic);
         let (dims, periodic) = (dims.to_vec(), periodic.to_vec());

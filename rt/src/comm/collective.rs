@@ -1,5 +1,5 @@
-//! The simple collectives that make communicators: over messages, and they move on when they are polled. Those of users are in
-//! the crate `ripstop-collectives`.
+//! The simple collectives that make communicators and windows: over messages, and carried on by
+//! [courses](crate::executor::Course). Those of users are in the crate `ripstop-collectives`.
 
 use super::{Agreement, Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{

@@ -6,6 +6,7 @@ use super::{Call, Comm, Min, vote::Vote};
 use crate::{
     contexts::Contexts,
     error::{Error, Result, called_at},
+    executor::Course,
     group::Group,
     offload::Signature,
 };
@@ -14,8 +15,8 @@ impl Comm {
     /// Splits the ranks into communicators, one for each `color`; ranks with `None` get none. In the new communicator ranks
     /// are ordered by `key`, and those with the same key by their old rank. Collective.
     ///
-    /// It moves on only when it is polled, and not any more when its future is dropped. The others wait then, as they do for a
-    /// rank that has dropped this communicator, until that rank finishes.
+    /// It is started when it is called, and goes on by itself, also when its future is dropped, until the runtime closes. A
+    /// communicator that no task takes is dropped.
     ///
     /// # Errors
     /// A member failed or finished; a rank called another collective in its place (`Mismatch`). Later collectives on this
@@ -25,7 +26,7 @@ impl Comm {
         &self,
         color: Option<u32>,
         key: i32,
-    ) -> impl Future<Output = Result<Option<Self>>> + Send {
+    ) -> impl Future<Output = Result<Option<Self>>> + Send + use<> {
         self.split_as("split", color, key)
     }
 
@@ -35,14 +36,14 @@ impl Comm {
         name: &'static str,
         color: Option<u32>,
         key: i32,
-    ) -> impl Future<Output = Result<Option<Self>>> + Send {
+    ) -> Course<Result<Option<Self>>> {
         let agreement = self.agreement();
-        async move {
-            let call = agreement.call;
+        Course::new(async move {
+            let (comm, call) = (&agreement.comm, agreement.call);
             let vote = Vote::new(Signature::of(name));
-            let made = self.split_with(call, vote, color, key).await;
-            self.settled(name, call, made)
-        }
+            let made = comm.split_with(call, vote, color, key).await;
+            comm.settled(name, call, made)
+        })
     }
 
     async fn split_with(
@@ -91,8 +92,8 @@ impl Comm {
         Ok(Some(Self::new(shared, ctx, (rank, group), call.at)))
     }
 
-    /// The same ranks in the same order, with messages of their own. Collective. Waits for all ranks, as [`split`](Self::split)
-    /// does.
+    /// The same ranks in the same order, with messages of their own. Collective. It is started when it is called, and goes on by
+    /// itself, as [`split`](Self::split) does.
     ///
     /// # Errors
     /// As of [`split`](Self::split).
@@ -110,13 +111,13 @@ impl Comm {
         signature: Signature,
     ) -> impl Future<Output = Result<Self>> + Send + use<> {
         let agreement = self.agreement();
-        async move {
+        Course::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);
             let agreed = comm.agree_on_context(call, Vote::new(signature)).await;
             let ctx = comm.settled(name, call, agreed)?;
             let place = (comm.inner.rank, comm.group().clone());
             Ok(Self::new(comm.shared().clone(), ctx, place, call.at))
-        }
+        })
     }
 
     /// The ranks that share this rank's node. Collective.
@@ -124,7 +125,7 @@ impl Comm {
     /// # Errors
     /// As of [`split`](Self::split).
     #[track_caller]
-    pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send {
+    pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         let split = self.split_as("split_node", Some(self.shared().place.node), 0);
         called_at(Location::caller(), async move {
             let comm = split.await?;

@@ -110,7 +110,7 @@ pub(crate) fn drives(shared: &Shared) -> bool {
 }
 
 /// Runs what makes no turns on this thread, whatever it begins: in the middle of a turn they would nest, each in the one before.
-pub fn without_turns<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn without_turns<T>(work: impl FnOnce() -> T) -> T {
     let _still = Still(DRIVEN.replace(STILL));
     work()
 }

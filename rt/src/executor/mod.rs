@@ -1,8 +1,9 @@
-//! Runs futures: [`block_on()`] on the caller's thread, and spawned tasks on whatever threads are in `block_on`, or drive the
-//! runtime on tokio.
+//! Runs futures: [`block_on()`] on the caller's thread, spawned tasks on whatever threads are in `block_on`, or drive the
+//! runtime on tokio, and [courses](Course) on the threads that wake them.
 
 mod block_on;
 mod budget;
+mod course;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod parker;
@@ -10,14 +11,19 @@ mod sleep;
 mod task;
 
 pub use self::{
-    block_on::without_turns,
     budget::{poll_proceed, proceed},
+    course::Course,
     task::JoinHandle,
 };
 pub(crate) use self::{
-    block_on::{block_on, drain, drives, is_still, run_tasks},
+    block_on::{block_on, drain, drives, is_still, run_tasks, without_turns},
     budget::refill,
     parker::Parker,
     sleep::sleep,
     task::{Queue, Task, spawn},
+};
+pub use self::{
+    budget::{poll_proceed, proceed},
+    course::Course,
+    task::JoinHandle,
 };

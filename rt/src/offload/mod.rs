@@ -36,7 +36,7 @@ pub use self::{
 use crate::{comm::spare, engine::RunCall};
 pub use crate::{
     comm::{ProgramOp, Turn},
-    executor::{poll_proceed, without_turns},
+    executor::{Course, poll_proceed},
     ops::Reducer,
 };
 

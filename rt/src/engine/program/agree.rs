@@ -1,10 +1,16 @@
 //! Collectives that are no programs: ranks agree by plain messages when they make a communicator. To whoever runs a program in
 //! that place they are what another program is, one that does not match.
 
+use std::collections::BTreeSet;
+
 use super::calls::{Why, is_before};
 use crate::{
     engine::{Core, Engine},
     error::ErrorKind,
+    proto::{
+        matching::Want,
+        wire::{Ask, Kind},
+    },
 };
 
 impl Engine {
@@ -52,11 +58,69 @@ impl Core {
         self.programs.calls.agreeing.push(key);
     }
 
-    /// That is over, or was dropped.
+    /// That is over.
     pub(crate) fn agree_no_more(&mut self, key: (u32, u32)) {
         let agreeing = &mut self.programs.calls.agreeing;
         if let Some(at) = agreeing.iter().position(|its| *its == key) {
             agreeing.swap_remove(at);
+            self.programs
+                .calls
+                .makers_asked
+                .retain(|(_, its)| *its != key);
+            self.end_doubt();
+        }
+    }
+
+    /// Whether this rank makes a communicator or a window with others.
+    pub(super) fn is_making(&self) -> bool {
+        !self.programs.calls.agreeing.is_empty()
+    }
+
+    /// Asks those whose messages this rank waits for to make a communicator or a window: if `once`, those that were not asked
+    /// before. Whether there were any.
+    pub(super) fn ask_makers(&mut self, once: bool) -> bool {
+        if !self.is_making() {
+            return false;
+        }
+        let agreeing = &self.programs.calls.agreeing;
+        let awaited = self.matching.wanted().filter_map(|want| {
+            let key = (want.ctx, want.tag?);
+            agreeing.contains(&key).then_some((want.source?, key))
+        });
+        let awaited: BTreeSet<(u32, (u32, u32))> = awaited.collect();
+        let mut asked = false;
+        for (rank, key) in awaited {
+            let before = &mut self.programs.calls.makers_asked;
+            let is_new = !before.contains(&(rank, key));
+            if is_new {
+                before.push((rank, key));
+            }
+            if (is_new || !once) && self.peers.down(rank).is_none() {
+                self.peers
+                    .control(rank, &Ask::new(Kind::Ask, key, NO_PROGRAM));
+                asked = true;
+            }
+        }
+        asked
+    }
+
+    /// A peer says that it is through with a collective in which this rank makes a communicator or a window, or will never begin
+    /// it. All that it ever sends there has come, so what is still waited for never comes.
+    pub(super) fn end_maker(&mut self, rank: u32, header: &Ask) {
+        let key = (header.ctx, header.tag);
+        if !self.programs.calls.agreeing.contains(&key) {
+            return;
+        }
+        let never_comes =
+            |want: &Want| want.ctx == key.0 && want.tag == Some(key.1) && want.source == Some(rank);
+        for op in self.matching.drain_posted(never_comes) {
+            let kind = match header.sig {
+                NO_PROGRAM => ErrorKind::PeerFinished {
+                    rank: rank as usize,
+                },
+                _ => self.mismatch_with(rank),
+            };
+            self.land(op, Err(kind));
         }
     }
 
@@ -87,4 +151,4 @@ impl Core {
 }
 
 /// The signature of what is no program.
-const NO_PROGRAM: u64 = 0;
+pub(super) const NO_PROGRAM: u64 = 0;

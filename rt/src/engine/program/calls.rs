@@ -44,6 +44,8 @@ pub(super) struct Calls {
     asked: VecDeque<(Key, u32, u64)>,
     /// Where this rank agrees with others by plain messages.
     pub(super) agreeing: Vec<Key>,
+    /// Those that were asked whether they will ever do that, and where.
+    pub(super) makers_asked: Vec<(u32, Key)>,
     /// By context, those that are revoked.
     revoked: BTreeMap<u32, Revoked>,
     /// Those of them that this rank has left, the oldest first.
@@ -103,6 +105,7 @@ impl Calls {
             early: Vec::new(),
             asked: VecDeque::new(),
             agreeing: Vec::new(),
+            makers_asked: Vec::new(),
             revoked: BTreeMap::new(),
             left: VecDeque::new(),
         }

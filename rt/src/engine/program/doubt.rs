@@ -8,13 +8,14 @@
 //! So does one that has let go of the communicator, or leaves. What goes by task lists is counted by adapters, in no order with
 //! messages: there such an answer only counts if the same is lacking when it is time to ask again.
 //!
-//! Agreements are asked for in the same way: who has let go of the communicator says so, and they go on without it.
+//! Agreements are asked for in the same way: who has let go of the communicator says so, and they go on without it. So are
+//! collectives that make communicators and windows, whose receives end then.
 //!
 //! Only where drivers keep messages in order. A simulation sees for itself that nothing can happen, and has its ranks ask then.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{News, calls::Why, run::By};
+use super::{News, agree::NO_PROGRAM, calls::Why, run::By};
 use crate::{
     clock::Time,
     engine::{Core, message::Body, sleeper},
@@ -61,7 +62,7 @@ impl Core {
     /// Whether there may be something to ask for.
     #[inline]
     fn is_asking(&self) -> bool {
-        self.programs.any() || self.is_agreeing()
+        self.programs.any() || self.is_agreeing() || self.is_making()
     }
 
     fn set_doubt(&mut self, since: Time, stays: bool) {
@@ -117,7 +118,7 @@ impl Core {
     }
 
     fn ask_all(&mut self, once: bool) -> bool {
-        let mut asked = self.ask_agreed(once);
+        let mut asked = self.ask_agreed(once) | self.ask_makers(once);
         for index in self.programs.indices() {
             let key = self.programs.get(index).map(|run| run.key());
             if key.is_some_and(|key| self.agrees_before(key)) {
@@ -188,6 +189,9 @@ impl Core {
         if calls.revoked_kind(key).is_some() {
             return self.tell_revoked(rank, header.ctx);
         }
+        if header.sig == NO_PROGRAM && calls.agreeing.contains(&key) {
+            return; // so does this rank
+        }
         match (calls.running(key), calls.sig_of_over(key)) {
             (Some(running), _) if running.sig == header.sig => {} // so does this rank for somebody else
             (Some(running), _) if self.is_member(running.run, rank) => {
@@ -198,17 +202,17 @@ impl Core {
                 self.peers.control(rank, &Ask::new(Kind::Over, key, sig));
             }
             (None, None) => match self.agrees_in_vain(key, rank) {
-                Some(first) => {
+                Some(first) if header.sig != NO_PROGRAM => {
                     let me = self.programs.me;
                     let why = Why::Mismatch(rank.min(me), rank.max(me));
                     self.revoke((header.ctx, first), why);
                 }
                 // Whether it was the same one is not known any more, and who waits for a message need not hear it.
-                None if self.never_begins(key, rank) => {
+                _ if self.never_begins(key, rank) => {
                     self.peers
                         .control(rank, &Ask::new(Kind::Over, key, header.sig));
                 }
-                None => self.programs.calls.was_asked(key, rank, header.sig),
+                _ => self.programs.calls.was_asked(key, rank, header.sig),
             },
         }
     }
@@ -252,7 +256,7 @@ impl Core {
 
     pub(super) fn is_through(&mut self, rank: u32, header: &Ask) {
         let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
-            return;
+            return self.end_maker(rank, header);
         };
         if running.sig != header.sig {
             if self.is_member(running.run, rank) {

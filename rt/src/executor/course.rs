@@ -1,0 +1,442 @@
+//! Futures that go on by themselves, also where no task of the application is polled.
+//!
+//! A course is the waker of what it waits for: the thread that wakes it goes on with it, in the middle of the turn that woke it.
+//! So it needs no executor, and goes on in every progress mode. It runs code of this library only.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    fmt, mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Wake, Waker, ready},
+    thread,
+};
+
+use super::{poll_proceed, without_turns};
+use crate::shared::contain;
+
+/// A future that was started when it was made, and goes on by itself.
+///
+/// Dropping it lets it go on; what it comes to is dropped then, as soon as it has come to that.
+#[must_use = "await it, or drop it to let it go on by itself"]
+pub struct Course<T: Send + 'static> {
+    state: Arc<State<T>>,
+}
+
+struct State<T>(Mutex<Stage<T>>);
+
+enum Stage<T> {
+    UnderWay {
+        /// The thread that goes on with it has it meanwhile.
+        rest: Option<Rest<T>>,
+        /// It was woken, and no thread has gone on with it since then.
+        woken: bool,
+        reader: Reader,
+    },
+    /// A panic goes to the task that awaits it.
+    Over(thread::Result<T>),
+    Taken,
+}
+
+enum Reader {
+    /// No task has asked yet.
+    None,
+    Waits(Waker),
+    /// The handle is gone: what it comes to is dropped.
+    Gone,
+}
+
+type Rest<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What is left to do without the lock when a future was polled: wakers and results may run code of the application.
+enum After<T> {
+    Nothing,
+    Wake(Waker),
+    Drop(thread::Result<T>),
+}
+
+impl<T: Send + 'static> Course<T> {
+    /// Starts it. What it waits for keeps it in flight from now on.
+    pub fn new(rest: impl Future<Output = T> + Send + 'static) -> Self {
+        let state = Arc::new(State(Mutex::new(Stage::UnderWay {
+            rest: Some(Box::pin(rest)),
+            woken: false,
+            reader: Reader::None,
+        })));
+        state.wake_by_ref();
+        Self { state }
+    }
+
+    /// Whether awaiting it would not wait.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        !matches!(*self.state.lock(), Stage::UnderWay { .. })
+    }
+}
+
+impl<T: Send + 'static> Drop for Course<T> {
+    fn drop(&mut self) {
+        let mut stage = self.state.lock();
+        let left = match &mut *stage {
+            Stage::UnderWay { reader, .. } => Err(mem::replace(reader, Reader::Gone)),
+            over => Ok(mem::replace(over, Stage::Taken)),
+        };
+        drop(stage);
+        drop(left); // without the lock: a task, or a communicator, may go with it
+    }
+}
+
+impl<T: Send + 'static> Future for Course<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        ready!(poll_proceed(cx));
+        let mut stage = ready!(self.state.poll_over(cx.waker()));
+        let taken = mem::replace(&mut *stage, Stage::Taken);
+        drop(stage);
+        match taken {
+            Stage::Over(outcome) => {
+                Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
+            }
+            _ => panic!("an operation was polled after it had completed"),
+        }
+    }
+}
+
+impl<T> State<T> {
+    fn poll_over(&self, waker: &Waker) -> Poll<MutexGuard<'_, Stage<T>>> {
+        let next = Reader::Waits(waker.clone());
+        let mut stage = self.lock();
+        let Stage::UnderWay { reader, .. } = &mut *stage else {
+            drop(next);
+            return Poll::Ready(stage);
+        };
+        let before = mem::replace(reader, next);
+        drop(stage);
+        drop(before); // without the lock: a task may go with it
+        Poll::Pending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send + 'static> Wake for State<T> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.lock().wake();
+        let course = Arc::clone(self);
+        run(course);
+    }
+}
+
+/// A course of any type.
+trait GoOn {
+    fn go_on(self: Arc<Self>);
+}
+
+impl<T: Send + 'static> GoOn for State<T> {
+    /// One thread goes on with it, without the lock. A thread that wakes it meanwhile leaves word, also if that is the same one.
+    fn go_on(self: Arc<Self>) {
+        loop {
+            let taken = self.lock().take_up();
+            let Some(mut rest) = taken else { return };
+            let waker = Waker::from(Arc::clone(&self));
+            let mut cx = Context::from_waker(&waker);
+            let poll = || without_turns(|| rest.as_mut().poll(&mut cx));
+            let polled = catch_unwind(AssertUnwindSafe(poll));
+            let (over, after) = self.lock().lay_down(rest, polled);
+            contain(|| drop(over));
+            match after {
+                After::Nothing => {}
+                After::Wake(reader) => contain(|| reader.wake()),
+                After::Drop(outcome) => contain(|| drop(outcome)),
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// Courses that were woken while this thread goes on with another one; `None` while it goes on with none.
+    static LATER: RefCell<Option<VecDeque<Arc<dyn GoOn>>>> = const { RefCell::new(None) };
+}
+
+/// Goes on with a course on this thread: at once, or after the one that this thread is in, as a chain of thousands that complete
+/// each other would need as many stack frames.
+fn run(course: Arc<dyn GoOn>) {
+    let first = LATER.try_with(|later| match &mut *later.borrow_mut() {
+        Some(later) => {
+            later.push_back(Arc::clone(&course));
+            false
+        }
+        none => {
+            *none = Some(VecDeque::new());
+            true
+        }
+    });
+    match first {
+        Ok(false) => return,
+        Ok(true) => {}
+        Err(_) => return course.go_on(), // the thread ends, and keeps nothing for later
+    }
+    let mut next = Some(course);
+    while let Some(course) = next {
+        course.go_on();
+        next = take_later();
+    }
+}
+
+/// The next course that was woken meanwhile. With none, this thread goes on with none any more.
+fn take_later() -> Option<Arc<dyn GoOn>> {
+    let taken = LATER.try_with(|later| {
+        let mut later = later.borrow_mut();
+        let next = later.as_mut().and_then(VecDeque::pop_front);
+        if next.is_none() {
+            *later = None;
+        }
+        next
+    });
+    taken.ok().flatten()
+}
+
+impl<T> Stage<T> {
+    fn wake(&mut self) {
+        if let Self::UnderWay { woken, .. } = self {
+            *woken = true;
+        }
+    }
+
+    /// What is left to do, if it was woken and no other thread is at it.
+    fn take_up(&mut self) -> Option<Rest<T>> {
+        match self {
+            Self::UnderWay { rest, woken, .. } if *woken => {
+                let rest = rest.take()?;
+                *woken = false;
+                Some(rest)
+            }
+            _ => None,
+        }
+    }
+
+    /// The future, if it is over, and what is left to do.
+    fn lay_down(
+        &mut self,
+        left: Rest<T>,
+        polled: thread::Result<Poll<T>>,
+    ) -> (Option<Rest<T>>, After<T>) {
+        let Self::UnderWay { rest, reader, .. } = self else {
+            return (Some(left), After::Nothing);
+        };
+        let outcome = match polled {
+            Ok(Poll::Pending) => {
+                *rest = Some(left);
+                return (None, After::Nothing);
+            }
+            Ok(Poll::Ready(outcome)) => Ok(outcome),
+            Err(panic) => Err(panic),
+        };
+        let reader = mem::replace(reader, Reader::None);
+        if matches!(reader, Reader::Gone) {
+            *self = Self::Taken;
+            return (Some(left), After::Drop(outcome));
+        }
+        *self = Self::Over(outcome);
+        let after = match reader {
+            Reader::Waits(waker) => After::Wake(waker),
+            _ => After::Nothing,
+        };
+        (Some(left), after)
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Course<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Course").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::{
+        future::{pending, poll_fn},
+        panic::{AssertUnwindSafe, catch_unwind},
+        pin::pin,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicU32, Ordering},
+            mpsc,
+        },
+        task::{Context, Poll, Wake, Waker},
+        thread,
+    };
+
+    use super::Course;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn poll<T: Send + 'static>(course: Course<T>) -> Poll<T> {
+        pin!(course).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn what_is_woken_in_the_middle_of_a_poll_is_polled_again() {
+        let mut left = 3;
+        let course = Course::new(poll_fn(move |cx| {
+            if left == 0 {
+                return Poll::Ready(7);
+            }
+            left -= 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        assert!(course.is_done());
+        assert_eq!(poll(course), Poll::Ready(7));
+    }
+
+    /// The last of those who await it is told, and none that awaited it before.
+    #[test]
+    fn it_goes_on_on_the_thread_that_wakes_it_and_wakes_the_task_that_awaits_it_last() {
+        let (waker, wakers) = mpsc::channel();
+        let here = thread::current().id();
+        let course = Course::new(poll_fn(move |cx| {
+            if thread::current().id() != here {
+                return Poll::Ready(7);
+            }
+            waker.send(cx.waker().clone()).unwrap();
+            Poll::Pending
+        }));
+        let counts = [(); 2].map(|()| Arc::new(Count::default()));
+        let mut course = pin!(course);
+        for count in &counts {
+            let waker = Waker::from(Arc::clone(count));
+            let polled = course.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+        }
+        let waker = wakers.recv().unwrap();
+        thread::spawn(|| waker.wake()).join().unwrap();
+        assert_eq!(counts.map(|count| count.0.load(Ordering::SeqCst)), [0, 1]);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(course.poll(&mut cx), Poll::Ready(7));
+    }
+
+    #[test]
+    fn a_panic_on_its_way_goes_to_the_task_that_awaits_it() {
+        let course = Course::new(async { panic!("the test's") });
+        assert!(course.is_done());
+        let polled = || poll::<()>(course);
+        let panic = catch_unwind(AssertUnwindSafe(polled)).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"the test's"));
+    }
+
+    #[test]
+    fn what_is_dropped_before_its_end_is_dropped_with_its_last_waker() {
+        let kept = Arc::new(());
+        let held = Arc::clone(&kept);
+        drop(Course::new(async move {
+            let _held = held;
+            pending::<()>().await;
+        }));
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+
+    /// A course that waits until [`open`] is called, and its waker.
+    fn gated<T: Send + 'static>(value: T) -> (Course<T>, Waker) {
+        let (waker, wakers) = mpsc::channel();
+        let mut value = Some(value);
+        let mut first = true;
+        let course = Course::new(poll_fn(move |cx| {
+            if std::mem::take(&mut first) {
+                waker.send(cx.waker().clone()).unwrap();
+                return Poll::Pending;
+            }
+            value.take().map_or(Poll::Pending, Poll::Ready)
+        }));
+        (course, wakers.recv().unwrap())
+    }
+
+    #[test]
+    fn the_result_that_no_task_takes_is_dropped_at_once_whenever_the_handle_goes() {
+        for early in [true, false] {
+            let kept = Arc::new(());
+            let (course, waker) = gated(Arc::clone(&kept));
+            let course = if early {
+                drop(course);
+                None
+            } else {
+                Some(course)
+            };
+            waker.wake_by_ref();
+            drop(course);
+            // The waker is still there.
+            assert_eq!(Arc::strong_count(&kept), 1);
+            drop(waker);
+        }
+    }
+
+    #[test]
+    fn a_long_chain_of_courses_that_wake_each_other_needs_no_stack() {
+        let mut next: Option<Waker> = None;
+        let mut all = Vec::new();
+        for _ in 0..100_000 {
+            let told = next.take();
+            let (waker, wakers) = mpsc::channel();
+            let mut first = true;
+            all.push(Course::new(poll_fn(move |cx| {
+                if std::mem::take(&mut first) {
+                    waker.send(cx.waker().clone()).unwrap();
+                    return Poll::Pending;
+                }
+                told.iter().for_each(Waker::wake_by_ref);
+                Poll::Ready(())
+            })));
+            next = wakers.recv().ok();
+        }
+        next.take().expect("the last").wake();
+        assert!(all.iter().all(Course::is_done));
+    }
+
+    #[test]
+    fn threads_that_wake_one_course_poll_it_one_at_a_time() {
+        let polls = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&polls);
+        let (waker, wakers) = mpsc::channel();
+        let mut first = true;
+        let course = Course::new(poll_fn(move |cx| {
+            if std::mem::take(&mut first) {
+                waker.send(cx.waker().clone()).unwrap();
+            }
+            let mut polls = counted.try_lock().expect("no other thread polls it");
+            *polls += 1;
+            if *polls > 1000 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }));
+        let waker = wakers.recv().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| waker.wake_by_ref()));
+            }
+        });
+        while !course.is_done() {
+            waker.wake_by_ref();
+        }
+        assert!(poll(course).is_ready());
+    }
+}
