@@ -34,7 +34,8 @@ pub use ripstop_rt::{
     Error, ErrorKind, FailureEvidence, Failures, Footprint, JoinHandle, Located, LogicalAnd,
     LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError, Pending, Pool,
     Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row, Runtime,
-    Scope, SendOp, SettingSource, Settings, Source, Status, Sum, Tag, boot, buffer, sim,
+    Scope, SendCopyOp, SendOp, SettingSource, Settings, Source, Status, Sum, Tag, boot, buffer,
+    sim,
 };
 pub use ripstop_rt_macros::{Wire, main, sim, test};
 

@@ -1,9 +1,9 @@
 //! Every kind of buffer, and every size.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ripstop::{
-    Collectives as _, Comm, Max, Result, Sum, Wire,
+    Collectives as _, Comm, ErrorKind, Max, Result, Sum, Wire,
     buffer::{BufExt, Layout, RegBuf, Static},
 };
 
@@ -234,6 +234,42 @@ async fn borrowed_data_is_sent_by_copy(world: Comm) -> Result<()> {
             assert_content(&world.recv(0, 1).await?.0, 1, len);
             assert_content(&world.recv(0, 1).await?.0, 2, len);
         }
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_copy_is_on_its_way_before_it_is_awaited_and_its_slice_is_free(
+    world: Comm,
+) -> Result<()> {
+    let (me, peer) = (world.rank() as u64, 1 - world.rank());
+    for len in PATHS {
+        let mut data = content(me, len);
+        let sent = world.send_copy(peer, 1, &data);
+        data.fill(0);
+        // Dropped, it goes on too.
+        drop(world.send_copy(peer, 2, &content(me + 2, len)));
+        // Both ranks receive before they await what they have sent.
+        assert_content(&world.recv(peer, 1).await?.0, 1 - me, len);
+        assert_content(&world.recv(peer, 2).await?.0, 3 - me, len);
+        sent.await?;
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_long_copy_that_is_not_received_gives_up_at_its_limit(world: Comm) -> Result<()> {
+    if world.rank() == 0 {
+        let data = content(0, 700_000);
+        let sent = world.send_copy(1, 1, &data);
+        assert!(!sent.is_done());
+        let error = sent.timeout(Duration::from_millis(5)).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::TimedOut), "{error}");
+        let error = world.send_copy(7, 1, &data).await.unwrap_err();
+        assert!(error.to_string().contains("`to` is rank 7"), "{error}");
+        world.send(1, 2, [1_u8]).await?;
+    } else {
+        world.recv::<u8>(0, 2).await?;
     }
     Ok(())
 }

@@ -2,7 +2,9 @@
 
 use std::panic::Location;
 
-use super::{Channel, Comm, Matched, Messages, RecvOp, SendOp, Source, Tag, op::error_of, probe};
+use super::{
+    Channel, Comm, Matched, Messages, RecvOp, SendCopyOp, SendOp, Source, Tag, op::error_of, probe,
+};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::Started,
@@ -82,27 +84,21 @@ impl Comm {
         RecvOp::new(self, ticket)
     }
 
-    /// Sends a copy of `data`; the slice is free when the future is done. A short message only waits for room. One that is longer
-    /// than what is sent without being asked for waits until it is received, as with [`send`](Self::send): two ranks that both
-    /// send such a one before they receive wait for each other.
+    /// Sends a copy of `data`; the slice is free when this returns. A short message only waits for room, and takes no memory where
+    /// there is some. One that is longer than what is sent without being asked for waits until it is received, as with
+    /// [`send`](Self::send): two ranks that both send such a one, and await that, before they receive wait for each other.
+    ///
+    /// The message is on its way when this returns.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`send`](Self::send), without a buffer.
     #[track_caller]
-    pub fn send_copy<T: Wire>(
-        &self,
-        to: usize,
-        tag: u32,
-        data: &[T],
-    ) -> impl Future<Output = Result<()>> + Send {
-        called_at(Location::caller(), async move {
-            if self.try_send_copy(to, tag, data)? {
-                proceed().await;
-                return Ok(());
-            }
-            self.send(to, tag, data.to_vec()).await?;
-            Ok(())
-        })
+    pub fn send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> SendCopyOp<T> {
+        match self.try_send_copy(to, tag, data) {
+            Ok(true) => SendCopyOp::sent(),
+            Ok(false) => SendCopyOp::under_way(self.send(to, tag, data.to_vec())),
+            Err(error) => SendCopyOp::failed(error),
+        }
     }
 
     /// As [`send_copy`](Self::send_copy), but never waits: `false` when the message cannot leave at once, because there is no

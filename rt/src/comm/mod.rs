@@ -3,6 +3,7 @@
 mod cart;
 mod channel;
 mod collective;
+mod copy;
 mod message;
 mod op;
 mod probe;
@@ -29,6 +30,7 @@ pub(crate) use self::vote::Agreement;
 pub use self::{
     cart::Cart,
     channel::Channel,
+    copy::SendCopyOp,
     op::{RecvOp, SendOp},
     probe::Matched,
     program::{ProgramOp, Turn},

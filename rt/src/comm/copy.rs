@@ -1,0 +1,99 @@
+//! The future of a send that copies.
+
+use std::{
+    fmt, mem,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use super::SendOp;
+use crate::{
+    buffer::Wire,
+    error::{Error, Result},
+    executor::poll_proceed,
+};
+
+/// A send of a copy. It was started when it was made, and proceeds whether or not it is polled.
+///
+/// It completes when the message has left, or, if that is longer than what is sent without being asked for, when it has been
+/// received. Dropping it detaches it: the message is still sent.
+#[must_use = "await it, or call `detach`"]
+pub struct SendCopyOp<T: Wire> {
+    state: State<T>,
+}
+
+// Small, because futures are moved around: a failure is rare and goes to the heap.
+enum State<T: Wire> {
+    Sent,
+    Failed(Box<Error>),
+    UnderWay(SendOp<Vec<T>>),
+    Taken,
+}
+
+impl<T: Wire> SendCopyOp<T> {
+    #[inline]
+    pub(super) fn sent() -> Self {
+        Self { state: State::Sent }
+    }
+
+    #[cold]
+    pub(super) fn failed(error: Error) -> Self {
+        Self {
+            state: State::Failed(Box::new(error)),
+        }
+    }
+
+    pub(super) fn under_way(send: SendOp<Vec<T>>) -> Self {
+        Self {
+            state: State::UnderWay(send),
+        }
+    }
+
+    /// Lets it go on by itself; same as dropping it.
+    pub fn detach(self) {}
+
+    /// Whether awaiting it would not wait.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        match &self.state {
+            State::UnderWay(send) => send.is_done(),
+            _ => true,
+        }
+    }
+
+    /// Gives up after `limit`: the error is `TimedOut`. As [`SendOp::timeout`].
+    pub fn timeout(self, limit: Duration) -> Self {
+        match self.state {
+            State::UnderWay(send) => Self::under_way(send.timeout(limit)),
+            state => Self { state },
+        }
+    }
+}
+
+impl<T: Wire> Future for SendCopyOp<T> {
+    type Output = Result<()>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if let State::UnderWay(send) = &mut self.state {
+            let sent = ready!(Pin::new(send).poll(cx));
+            self.state = State::Taken;
+            return Poll::Ready(sent.map(drop).map_err(|failed| failed.error));
+        }
+        ready!(poll_proceed(cx));
+        match mem::replace(&mut self.state, State::Taken) {
+            State::Sent => Poll::Ready(Ok(())),
+            State::Failed(error) => Poll::Ready(Err(*error)),
+            _ => panic!("a send was polled after it had completed"),
+        }
+    }
+}
+
+impl<T: Wire> fmt::Debug for SendCopyOp<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendCopyOp")
+            .field("done", &self.is_done())
+            .finish()
+    }
+}
