@@ -79,15 +79,16 @@ impl Failed {
     }
 }
 
-// A word: from the top, fences come to (10¹² of them), what is wrong, and endings, of which only differences count.
-pub(super) const COME: u64 = 1 << 24;
-const CODE: u64 = 1 << 22;
+// A word: from the top, fences come to (2⁵⁴ of them: 500 years of a million a second), what is wrong, and endings, of which only
+// differences count, and a rank is no more than a few fences ahead of another.
+pub(super) const COME: u64 = 1 << 10;
+const CODE: u64 = 1 << 8;
 const APART: u64 = 1;
 pub(super) const GAVE_UP: u64 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::{Failed, Word};
+    use super::{CODE, Failed, Word};
 
     #[test]
     fn who_is_further_agrees_with_what_it_has_passed_and_who_fails_does_not() {
@@ -104,10 +105,18 @@ mod tests {
 
     #[test]
     fn words_only_grow_also_when_endings_start_anew() {
-        let last = Word::new(1 << 22, (1 << 22) - 1, None);
-        let next = Word::new((1 << 22) + 1, 1 << 22, None);
+        let last = Word::new(CODE, CODE - 1, None);
+        let next = Word::new(CODE + 1, CODE, None);
         assert!(next.0 > last.0);
-        assert!(next.agrees((1 << 22) + 1, 1 << 22));
-        assert!(next.agrees(1 << 22, (1 << 22) - 1));
+        assert!(next.agrees(CODE + 1, CODE));
+        assert!(next.agrees(CODE, CODE - 1));
+    }
+
+    #[test]
+    fn a_window_that_fences_a_million_times_a_second_does_so_for_centuries() {
+        let come = 500 * 365 * 86_400 * 1_000_000;
+        let word = Word::new(come, come, None);
+        assert_eq!((word.come(), word.code()), (come, 0));
+        assert!(Word::new(come + 1, come, None).agrees(come, come));
     }
 }
