@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 mod combined;
+mod elements;
 mod failing;
 mod forms;
 #[path = "../support/given.rs"]

@@ -33,8 +33,8 @@ enum Way {
     From,
 }
 
-/// Alignment of scratch memory, and so of the elements that a reduction may have.
-pub(crate) const ALIGN_MAX: usize = align_of::<u128>();
+/// Alignment, at the least, of messages in scratch memory.
+const ALIGN_MIN: usize = align_of::<u128>();
 
 impl Builder {
     /// A program for communicators of `ranks` ranks, on elements of type `T` in memory of these lengths in bytes.
@@ -167,11 +167,8 @@ impl Builder {
 
     /// Scratch memory for a message in runs.
     fn room(&mut self, len: usize) -> Result<Span, Misfit> {
-        let scratch = self
-            .program
-            .lens
-            .scratch
-            .checked_next_multiple_of(ALIGN_MAX);
+        let align = self.program.elem.align.max(ALIGN_MIN);
+        let scratch = self.program.lens.scratch.checked_next_multiple_of(align);
         let end = scratch.and_then(|start| start.checked_add(len));
         let (Some(start), Some(end)) = (scratch, end) else {
             return Err(self.misfit(format!("a message of {len} bytes in runs: too long")));
@@ -194,14 +191,7 @@ impl Builder {
                 self.check_rank("from", from)?;
                 self.check_written("into", &into)
             }
-            Action::Copy { from, into } => self.check_pair(&from, &into),
-            Action::Reduce { from, into, .. } => {
-                if self.program.elem.align > ALIGN_MAX {
-                    let align = self.program.elem.align;
-                    return Err(format!(
-                        "elements aligned to {align} bytes cannot be reduced: {ALIGN_MAX} is the most"
-                    ));
-                }
+            Action::Copy { from, into } | Action::Reduce { from, into, .. } => {
                 self.check_pair(&from, &into)
             }
             Action::Join => Ok(()),

@@ -49,6 +49,9 @@ struct View {
 /// which is longer than a message of a page takes.
 const SCRATCH_MAX: usize = 2 << 20;
 
+/// Alignment that scratch has in any case.
+const ALIGN: usize = align_of::<u128>();
+
 /// What a program's reductions do: a [`ReduceOp`] whose element type only its maker knows.
 pub struct Reducer {
     op: Box<dyn Combine>,
@@ -83,22 +86,33 @@ struct Typed<T, O> {
 }
 
 impl Memory {
-    /// The areas of two held buffers, and [scratch](Self::scratch) in `words`; not longer than the program says, so its spans
-    /// are inside.
+    /// The areas of two held buffers, and [scratch](Self::scratch) in `words`, for elements of this alignment; not longer than the
+    /// program says, so its spans are inside.
     #[inline]
-    pub(crate) fn new([input, output]: [Area; 2], lens: Lens, mut words: Vec<u128>) -> Self {
+    pub(crate) fn new(
+        [input, output]: [Area; 2],
+        (lens, align): (Lens, usize),
+        mut words: Vec<u128>,
+    ) -> Self {
+        let start = NonNull::from(words.as_mut_slice()).cast::<u8>();
+        let skipped = if align > ALIGN && lens.scratch > 0 {
+            start.align_offset(align)
+        } else {
+            0
+        };
         assert!(
             lens.input <= input.len
                 && lens.output <= output.len
-                && lens.scratch <= size_of_val(words.as_slice()),
-            "buffers of {} and {} bytes, and {} words, for {lens:?}",
+                && skipped.saturating_add(lens.scratch) <= size_of_val(words.as_slice()),
+            "buffers of {} and {} bytes, and {} words, for {lens:?} aligned to {align}",
             input.len,
             output.len,
             words.len()
         );
         let part = |area: Area, len| Area { len, ..area };
         let scratch = Area {
-            start: NonNull::from(words.as_mut_slice()).cast(),
+            // SAFETY: inside the words, as just checked, or one past their end.
+            start: unsafe { start.add(skipped) },
             len: lens.scratch,
         };
         let view = View {
@@ -109,10 +123,14 @@ impl Memory {
         Self { view, words }
     }
 
-    /// Scratch of so many bytes: `words` if they are enough, else new ones. `None` without memory for them.
+    /// Scratch of so many bytes, and room to align them: `words` if they are enough, else new ones. `None` without memory for them.
     #[inline]
-    pub(crate) fn scratch(words: Vec<u128>, bytes: usize) -> Option<Vec<u128>> {
-        let needed = bytes.div_ceil(size_of::<u128>());
+    pub(crate) fn scratch(words: Vec<u128>, bytes: usize, align: usize) -> Option<Vec<u128>> {
+        let room = match bytes {
+            0 => 0,
+            _ => bytes.checked_add(align.saturating_sub(ALIGN))?,
+        };
+        let needed = room.div_ceil(size_of::<u128>());
         if words.len() < needed {
             return buffer::zeros(needed);
         }
@@ -238,7 +256,7 @@ impl View {
         let reduce = |(at, to, len)| {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
             // SAFETY: inside initialised memory; the program's spans are of whole elements and do not overlap, its buffers are
-            // aligned for the element (`RunCall::wrong` looks, and scratch always is), and no other step is in the way.
+            // aligned for the element (`RunCall::wrong` looks, and scratch is made so), and no other step is in the way.
             unsafe { reducer.op.combine(at, to, len, side) };
         };
         // Short ones nearly always are, and to look for rows takes longer than they do.

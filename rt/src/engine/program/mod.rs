@@ -262,10 +262,10 @@ impl State {
     ///
     /// # Errors
     /// There is no memory for it.
-    fn scratch(&mut self, bytes: usize) -> Result<Vec<u128>, ErrorKind> {
+    fn scratch(&mut self, bytes: usize, align: usize) -> Result<Vec<u128>, ErrorKind> {
         let last = self.spare.last_mut();
         let left = last.map_or_else(Vec::new, |run| run.memory.take_scratch());
-        Memory::scratch(left, bytes).ok_or_else(|| {
+        Memory::scratch(left, bytes, align).ok_or_else(|| {
             ErrorKind::InvalidArgument(format!("no memory for {bytes} bytes of scratch"))
         })
     }
@@ -363,11 +363,12 @@ impl Core {
             // Ranks that go by messages are others.
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;
         }
-        let lens = call.program.lens();
+        let (lens, align) = (call.program.lens(), call.program.elem().align);
         let fine = wrong
             .or_else(|| self.doomed(&call, over.is_some()))
             .map_or(Ok(()), Err);
-        let (lens, scratch, wrong) = match fine.and_then(|()| self.programs.scratch(lens.scratch)) {
+        let scratch = fine.and_then(|()| self.programs.scratch(lens.scratch, align));
+        let (lens, scratch, wrong) = match scratch {
             Ok(scratch) => (lens, scratch, None),
             Err(wrong) => (Lens::default(), Vec::new(), Some(wrong)),
         };
@@ -381,7 +382,7 @@ impl Core {
         let tells = offload && call.by_blocks && self.programs.lines.may_watch(call.at);
         self.programs.looking += usize::from(looks);
         let index = self.programs.add(|room| {
-            let memory = Memory::new(areas, lens, scratch);
+            let memory = Memory::new(areas, (lens, align), scratch);
             let mut run = Run::new(call, buffers, memory, room);
             (run.reducer, run.waits_directly, run.looks) = (reducer, directly, looks);
             run.skip_quick(over.unwrap_or(0));

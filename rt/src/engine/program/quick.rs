@@ -267,13 +267,13 @@ impl Core {
         call: &RunCall,
         buffers: &mut Pair<I, O>,
     ) -> Option<Memory> {
-        let lens = call.program.lens();
+        let (lens, align) = (call.program.lens(), call.program.elem().align);
         let left = match lens.scratch {
             0 => Vec::new(),
             _ => mem::take(&mut self.programs.scratch),
         };
-        let scratch = Memory::scratch(left, lens.scratch)?;
-        Some(Memory::new(buffers.areas(), lens, scratch))
+        let scratch = Memory::scratch(left, lens.scratch, align)?;
+        Some(Memory::new(buffers.areas(), (lens, align), scratch))
     }
 
     fn keep_quick_memory(&mut self, mut memory: Memory) {
