@@ -118,10 +118,10 @@ impl<'w, T: Wire> Access<'w, T> {
     /// # Errors
     /// A target failed or finished; the others were told all the same.
     #[track_caller]
-    pub fn complete(self) -> impl Future<Output = Result<()>> {
+    pub fn complete(self) -> impl Future<Output = Result<()>> + Send + use<'w, T> {
+        let mut visit = self.visit;
+        visit.end();
         called_at(Location::caller(), async move {
-            let mut visit = self.visit;
-            visit.end();
             poll_fn(|cx| visit.poll_ended(cx)).await
         })
     }

@@ -22,13 +22,16 @@ pub struct Fence<'w, T: Wire> {
 }
 
 impl<'w, T: Wire> Fence<'w, T> {
-    pub(crate) async fn open(
+    pub(crate) fn open(
         port: &'w mut Port<T>,
         at: &'static Location<'static>,
-    ) -> Result<Self> {
-        port.open_to_all()?;
-        port.fence(false, at).await?;
-        Ok(Self { port })
+    ) -> impl Future<Output = Result<Self>> + Send + use<'w, T> {
+        let opened = port.open_to_all();
+        let come = opened.map(|()| port.come_to_fence(false, at));
+        called_at(at, async move {
+            port.fence(come?).await?;
+            Ok(Self { port })
+        })
     }
 
     /// Ends this epoch and begins the next: everything put before it is there, on all ranks. Collective.
@@ -36,10 +39,11 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// # Errors
     /// A member failed, or finished without coming here.
     #[track_caller]
-    pub fn fence(self) -> impl Future<Output = Result<Self>> {
+    pub fn fence(self) -> impl Future<Output = Result<Self>> + Send + use<'w, T> {
         let at = Location::caller();
+        let come = self.port.come_to_fence(false, at);
         called_at(at, async move {
-            self.port.fence(false, at).await?;
+            self.port.fence(come).await?;
             Ok(self)
         })
     }
@@ -51,10 +55,11 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// this memory: `Mismatch`, or `Aborted` at those who hear of it from others, on all ranks. There are no more fences of this
     /// window then, and the memory does not come back: drop the window.
     #[track_caller]
-    pub fn end(self) -> impl Future<Output = Result<&'w mut [T]>> {
+    pub fn end(self) -> impl Future<Output = Result<&'w mut [T]>> + Send + use<'w, T> {
         let at = Location::caller();
+        let come = self.port.come_to_fence(true, at);
         called_at(at, async move {
-            self.port.fence(true, at).await?;
+            self.port.fence(come).await?;
             self.port.close_to_all();
             self.port.local_mut()
         })

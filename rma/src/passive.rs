@@ -53,10 +53,12 @@ impl<T: Wire> PassiveWindow<T> {
         &self,
         rank: usize,
         exclusive: bool,
-    ) -> impl Future<Output = Result<Locked<'_, T>>> {
-        called_at(Location::caller(), async move {
-            Locked::wait(self.port.lock(rank, exclusive)?).await
-        })
+    ) -> impl Future<Output = Result<Locked<'_, T>>> + Send + use<'_, T> {
+        let locking = self.port.lock(rank, exclusive);
+        called_at(
+            Location::caller(),
+            async move { Locked::wait(locking?).await },
+        )
     }
 
     /// A shared lock of every rank. Asks nobody, whatever their number: the first operation on a rank's memory asks for its lock,
@@ -100,12 +102,10 @@ impl<T: Wire> PassiveWindow<T> {
     /// # Errors
     /// As [`free`](Self::free). The memory is lost then: others may still write to it.
     #[track_caller]
-    pub fn into_buffer(mut self) -> impl Future<Output = Result<RegBuf<T>>> {
+    pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> + Send + use<T> {
         let at = Location::caller();
-        called_at(at, async move {
-            self.port.close_passive("into_buffer", at).await?;
-            self.port.into_memory()
-        })
+        let ended = self.port.end_passive("into_buffer", at);
+        called_at(at, async move { ended.await?.into_memory() })
     }
 
     /// Frees the window when all members have come here and nothing of theirs is under way.
@@ -113,9 +113,10 @@ impl<T: Wire> PassiveWindow<T> {
     /// # Errors
     /// A member failed.
     #[track_caller]
-    pub fn free(mut self) -> impl Future<Output = Result<()>> {
+    pub fn free(self) -> impl Future<Output = Result<()>> + Send + use<T> {
         let at = Location::caller();
-        called_at(at, async move { self.port.close_passive("free", at).await })
+        let ended = self.port.end_passive("free", at);
+        called_at(at, async move { ended.await.map(drop) })
     }
 }
 

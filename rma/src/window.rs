@@ -20,7 +20,9 @@ pub struct Window<T: Wire> {
     port: Port<T>,
 }
 
-/// Making and freeing: all ranks of the communicator together, in the same order as other collectives.
+/// Making and freeing: all ranks of the communicator together, in the same order as other collectives. Each of these is started
+/// when it is called, and goes on by itself; a window that no task takes is dropped as soon as it is made, and one that is freed
+/// stays until all members have freed theirs, also if its future is dropped.
 impl<T: Wire> Window<T> {
     /// A window with `len` zeroed elements on this rank, in memory that peers of the node map. Each rank chooses its own
     /// length.
@@ -68,9 +70,9 @@ impl<T: Wire> Window<T> {
     /// # Errors
     /// As [`into_buffer`](Self::into_buffer).
     #[track_caller]
-    pub fn into_vec(self) -> impl Future<Output = Result<Vec<T>>> {
-        let buffer = self.into_buffer();
-        async move { Ok(buffer.await?.to_vec()) }
+    pub fn into_vec(self) -> impl Future<Output = Result<Vec<T>>> + Send + use<T> {
+        let ended = self.into_buffer();
+        async move { Ok(ended.await?.to_vec()) }
     }
 
     /// A window without elements, to which each rank attaches buffers, and detaches them, when it likes.
@@ -113,7 +115,10 @@ impl<T: Wire> Window<T> {
     /// A rank that is out of range or named twice, that failed, finished or freed its window, or whose window has elements of
     /// another type.
     #[track_caller]
-    pub fn meet(&self, neighbours: &[usize]) -> impl Future<Output = Result<()>> {
+    pub fn meet<'w>(
+        &'w self,
+        neighbours: &[usize],
+    ) -> impl Future<Output = Result<()>> + Send + use<'w, T> {
         called_at(Location::caller(), self.port.introduce(neighbours))
     }
 
@@ -122,12 +127,10 @@ impl<T: Wire> Window<T> {
     /// # Errors
     /// As [`free`](Self::free). The memory is lost then: others may still write to it.
     #[track_caller]
-    pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> {
+    pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> + Send + use<T> {
         let at = Location::caller();
-        called_at(at, async move {
-            self.port.barrier_closed("into_buffer", at).await?;
-            self.port.into_memory()
-        })
+        let ended = self.port.end_closed("into_buffer", at);
+        called_at(at, async move { ended.await?.into_memory() })
     }
 
     /// Frees the window when all members have come here.
@@ -135,12 +138,10 @@ impl<T: Wire> Window<T> {
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member that failed.
     #[track_caller]
-    pub fn free(self) -> impl Future<Output = Result<()>> {
+    pub fn free(self) -> impl Future<Output = Result<()>> + Send + use<T> {
         let at = Location::caller();
-        called_at(
-            at,
-            async move { self.port.barrier_closed("free", at).await },
-        )
+        let ended = self.port.end_closed("free", at);
+        called_at(at, async move { ended.await.map(drop) })
     }
 }
 
@@ -207,7 +208,7 @@ impl<T: Wire> Window<T> {
     /// Attaches a buffer of [`Comm::alloc`], or a part of one. Not collective.
     ///
     /// # Errors
-    /// A window that was made with memory; the 2²⁰th piece, or more than 2³⁶ elements.
+    /// A window that was made with memory; pieces of 2⁶³ bytes together, with the gaps of 1 MiB that are left between them.
     #[track_caller]
     pub fn attach(&mut self, buf: RegBuf<T>) -> Result<Piece> {
         let at = Location::caller();
@@ -284,12 +285,14 @@ impl<T: Wire> Window<T> {
 
     /// Waits until all members of the communicator have come here, and opens everybody's memory to everybody. Collective.
     ///
+    /// This rank comes to the fence when this is called, as far as its own operations are complete. What it has to tell others
+    /// in turn, from three ranks on, it tells while this is polled.
+    ///
     /// # Errors
     /// An exposure is open; a member failed, or has dropped its window (`Aborted`).
     #[track_caller]
-    pub fn fence(&mut self) -> impl Future<Output = Result<Fence<'_, T>>> {
-        let at = Location::caller();
-        called_at(at, Fence::open(&mut self.port, at))
+    pub fn fence(&mut self) -> impl Future<Output = Result<Fence<'_, T>>> + Send + use<'_, T> {
+        Fence::open(&mut self.port, Location::caller())
     }
 }
 
@@ -301,11 +304,12 @@ impl<T: Wire> Window<T> {
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member failed.
     #[track_caller]
-    pub fn into_passive(mut self) -> impl Future<Output = Result<PassiveWindow<T>>> {
-        let at = Location::caller();
+    pub fn into_passive(
+        mut self,
+    ) -> impl Future<Output = Result<PassiveWindow<T>>> + Send + use<T> {
+        let closed = self.port.barrier_closed("into_passive", Location::caller());
+        self.port.make_passive();
         async move {
-            let closed = self.port.barrier_closed("into_passive", at);
-            self.port.make_passive();
             closed.await?;
             Ok(PassiveWindow::new(self.port))
         }

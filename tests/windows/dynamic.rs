@@ -2,7 +2,10 @@
 
 use ripstop::{Collectives, Combine, Comm, ErrorKind, Window};
 
-use crate::worlds::{Rank, everywhere};
+use crate::{
+    ranks,
+    worlds::{Rank, everywhere},
+};
 
 /// Where the other's piece begins.
 async fn exchange(world: &Comm, at: usize) -> usize {
@@ -84,4 +87,43 @@ fn pieces_are_detached_between_epochs_and_attached_to_windows_that_grow() {
         })
     }
     everywhere(2, wrong);
+}
+
+#[test]
+fn more_pieces_come_and_go_than_a_window_ever_has_and_each_that_went_is_refused() {
+    fn few(world: Comm) -> Rank {
+        Box::pin(many(world, 1000))
+    }
+    everywhere(2, few);
+    ranks::run(2, &[], |runtime| {
+        runtime.block_on(many(runtime.world(), 1_200_000))
+    });
+}
+
+async fn many(world: Comm, rounds: u32) {
+    let other = 1 - world.rank();
+    let mut window = Window::<u64>::dynamic(&world).await.unwrap();
+    let mut buf = world.alloc(4).unwrap();
+    let stays = window.attach(world.alloc(2).unwrap()).unwrap();
+    let first = window.attach(world.alloc(1).unwrap()).unwrap();
+    drop(window.detach(first).unwrap());
+    for _ in 0..rounds {
+        let piece = window.attach(buf).unwrap();
+        buf = window.detach(piece).unwrap();
+    }
+    let last = window.attach(buf).unwrap();
+    assert_eq!(window.piece_mut(last).unwrap(), [0; 4]);
+    let gone = window.detach(first).unwrap_err();
+    assert!(gone.to_string().contains("not attached"), "{gone}");
+    let theirs = exchange(&world, last.at(0)).await;
+    let stale = exchange(&world, first.at(0)).await;
+    let exposure = window.post(&[other]).unwrap();
+    let access = exposure.start(&[other]).await.unwrap();
+    access.put(other, theirs, [1, 2, 3, 4]).await.unwrap();
+    let gone = access.put(other, stale, [9]).await.unwrap_err();
+    assert!(gone.to_string().contains("not attached"), "{gone}");
+    access.complete().await.unwrap();
+    exposure.wait().await.unwrap();
+    assert_eq!(window.piece_mut(last).unwrap(), [1, 2, 3, 4]);
+    assert_eq!(window.piece_mut(stays).unwrap(), [0; 2]);
 }

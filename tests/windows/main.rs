@@ -7,6 +7,7 @@ mod ends;
 mod faulty;
 mod fences;
 mod graphs;
+mod making;
 mod numbers;
 mod overlap;
 mod passive;

@@ -8,8 +8,7 @@ use super::{
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::Started,
-    error::{OpError, Result, called_at},
-    executor::proceed,
+    error::{OpError, Result},
     ops::About,
 };
 

@@ -27,6 +27,16 @@ pub(super) struct Meeting {
     failed: bool,
 }
 
+/// A fence that this rank has come to.
+#[derive(Debug)]
+#[must_use = "the other members wait for what follows"]
+pub struct Come {
+    ending: bool,
+    at: &'static Location<'static>,
+    gates: Gates,
+    looked: Looked,
+}
+
 impl<T: Wire> Port<T> {
     /// Opens this end to everybody.
     ///
@@ -49,30 +59,54 @@ impl<T: Wire> Port<T> {
         shared.with(|engine| engine.core.gather(self.id, false));
     }
 
-    /// Waits until nothing of ours is under way, and then for all members to come to a fence of the same kind: one that is
-    /// `ending` ends their epochs. One that was given up is gone on with first.
+    /// Comes to a fence: one that is `ending` ends the epochs of all members. The others hear of it at once, unless operations of
+    /// this rank are in flight, or the driver has no counters.
+    pub fn come_to_fence(&mut self, ending: bool, at: &'static Location<'static>) -> Come {
+        self.is_gathered = false;
+        let (gates, looked) = self.go_to_gate(ending);
+        Come {
+            ending,
+            at,
+            gates,
+            looked,
+        }
+    }
+
+    /// Waits until nothing of ours is under way, and then for all members to come to a fence of the same kind. One that was given
+    /// up is gone on with first.
     ///
     /// # Errors
     /// A member failed, or `Mismatch`: one came to a fence of the other kind. Then all fences of this window fail from now on.
-    pub async fn fence(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
+    pub async fn fence(&mut self, come: Come) -> Result<()> {
         proceed().await;
-        self.is_gathered = false;
-        if self.pass(ending).await? == Gates::None {
+        let (ending, at) = (come.ending, come.at);
+        if self.pass(come).await? == Gates::None {
             self.agree(ending, at).await?;
         }
         self.is_gathered = !ending;
         Ok(())
     }
 
+    fn go_to_gate(&self, ending: bool) -> (Gates, Looked) {
+        let id = self.id;
+        self.comm.shared().with(|engine| {
+            let gates = engine.begin_fence(id, ending);
+            (gates, engine.go_through(id, gates))
+        })
+    }
+
     /// As far as there are gates.
-    async fn pass(&self, ending: bool) -> Result<Gates> {
+    async fn pass(&self, come: Come) -> Result<Gates> {
+        let Come {
+            ending,
+            mut gates,
+            looked,
+            ..
+        } = come;
+        let mut first = Some(looked);
         let (id, shared) = (self.id, self.comm.shared());
         let mut listener = Listener::new(self);
         loop {
-            let (gates, mut first) = shared.with(|engine| {
-                let gates = engine.begin_fence(id, ending);
-                (gates, Some(engine.go_through(id, gates)))
-            });
             let go_on = |engine: &mut Engine| engine.go_through(id, gates);
             let passed = poll_fn(|cx| {
                 let looked = first.take().unwrap_or_else(|| shared.with(go_on));
@@ -92,6 +126,8 @@ impl<T: Wire> Port<T> {
                 Gates::Counted | Gates::None => return Ok(gates),
                 Gates::Earlier => {}
             }
+            let (next, looked) = self.go_to_gate(ending);
+            (gates, first) = (next, Some(looked));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 
-use super::{Port, listener::Listener};
+use super::{Port, Target, listener::Listener};
 use crate::{buffer::Wire, engine::Engine, error::Result};
 
 impl<T: Wire> Port<T> {
@@ -10,26 +10,40 @@ impl<T: Wire> Port<T> {
     ///
     /// # Errors
     /// A rank that is out of range or named twice, that failed, finished or freed the window, or has elements of another type.
-    pub async fn introduce(&self, neighbours: &[usize]) -> Result<()> {
-        self.check_ranks("meet", "neighbours", neighbours)?;
-        let mut met = Vec::new();
-        for &rank in neighbours {
-            met.push(self.meet("meet", "neighbours", rank)?);
+    pub fn introduce<'p>(
+        &'p self,
+        neighbours: &[usize],
+    ) -> impl Future<Output = Result<()>> + Send + use<'p, T> {
+        let greeted = self.greet_all(neighbours);
+        async move {
+            let greeted = greeted?;
+            let ranks: Vec<u32> = greeted.iter().map(|target| target.world).collect();
+            let id = self.id;
+            let check = |engine: &mut Engine| engine.core.have_come(id, &ranks);
+            let mut listener = Listener::new(self);
+            let known = poll_fn(|cx| listener.poll(cx, check, |_| ()));
+            let known = known.await;
+            known.map_err(|(rank, why)| self.error("meet", why, rank))?;
+            greeted
+                .into_iter()
+                .try_for_each(|target| self.look("meet", target))
         }
-        let ranks: Vec<u32> = met.iter().map(|target| target.world).collect();
+    }
+
+    /// Says hello to these ranks.
+    fn greet_all(&self, neighbours: &[usize]) -> Result<Vec<&Target>> {
+        self.check_ranks("meet", "neighbours", neighbours)?;
+        let mut greeted = Vec::new();
+        for &rank in neighbours {
+            greeted.push(self.meet("meet", "neighbours", rank)?);
+        }
         let (id, shared) = (self.id, self.comm.shared());
         shared.with(|engine| {
-            for &rank in &ranks {
-                engine.greet(id, rank);
+            for target in &greeted {
+                engine.greet(id, target.world);
             }
             engine.flush();
         });
-        let check = |engine: &mut Engine| engine.core.have_come(id, &ranks);
-        let mut listener = Listener::new(self);
-        let known = poll_fn(|cx| listener.poll(cx, check, |_| ()));
-        let known = known.await;
-        known.map_err(|(rank, why)| self.error("meet", why, rank))?;
-        met.into_iter()
-            .try_for_each(|target| self.look("meet", target))
+        Ok(greeted)
     }
 }

@@ -15,11 +15,12 @@ use std::{
 
 use ripstop_fabric::memory::Region;
 
-use super::{Element, LOCKS_ALL, Port, Target, listener::Listener};
+use super::{Element, LOCKS_ALL, Port, Target, listener::Listener, met};
 use crate::{
     buffer::Wire,
     engine::{Combine, Engine, Want},
     error::{Error, ErrorKind, Result},
+    executor::Course,
 };
 
 /// Locks that were asked for, and then are held. Dropping it gives them back, each as soon as none of this rank's operations
@@ -142,19 +143,23 @@ impl<T: Wire> Port<T> {
             .with(|engine| engine.core.open_to_all(self.id, true));
     }
 
-    /// Waits until all members have come here with nothing of theirs under way, and lets nobody in any more.
+    /// Ends a passive window: comes back, closed, when all members have come here with nothing of theirs in flight. The end stays
+    /// until then, also if no task waits for that.
     ///
     /// # Errors
     /// A member failed.
-    pub async fn close_passive(
-        &mut self,
+    pub fn end_passive(
+        mut self,
         op: &'static str,
         at: &'static Location<'static>,
-    ) -> Result<()> {
-        self.quiet(None).await;
-        self.barrier(op, at).await?;
-        self.close_to_all();
-        Ok(())
+    ) -> Course<Result<Self>> {
+        let agreement = self.comm.agreement_at(at);
+        Course::new(async move {
+            self.quiet(None).await;
+            met(op, agreement).await?;
+            self.close_to_all();
+            Ok(self)
+        })
     }
 
     /// Waits until nothing of ours is under way on this rank's memory, or on anybody's.

@@ -16,7 +16,7 @@ mod remote;
 mod target;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fmt, io,
     panic::Location,
     sync::{Arc, atomic::AtomicUsize},
@@ -24,6 +24,7 @@ use std::{
 
 pub use self::{
     epochs::{Starting, Visit},
+    fence::Come,
     locks::Locking,
     number::Element,
     op::RemoteOp,
@@ -32,12 +33,13 @@ pub use self::{
     remote::Fetching,
     target::Target,
 };
-use self::{overlap::Habit, target::Targets};
+use self::{overlap::Habit, pieces::Pieces, target::Targets};
 use crate::{
     buffer::{RegBuf, TypeSig, Wire},
     comm::{Agreement, Comm},
     engine::{Extent, Listening, WindowId, WindowMemory},
     error::{Error, ErrorKind, Result, called_at},
+    executor::Course,
 };
 pub use crate::{engine::Combine, executor::proceed};
 
@@ -51,10 +53,8 @@ pub struct Port<T: Wire> {
     memory: RegBuf<T>,
     /// It is to be given back.
     is_lent: bool,
-    /// Memory that was attached, by its first element's place; nothing else, where there may be such.
-    pieces: Option<BTreeMap<usize, RegBuf<T>>>,
-    /// How many were attached so far.
-    attached: usize,
+    /// Memory that was attached; no other, where there may be such.
+    pieces: Option<Pieces<T>>,
     /// The other ends that were met.
     targets: Targets,
     /// Ranks that it was opened to, until they have all completed.
@@ -82,18 +82,15 @@ impl<T: Wire> Port<T> {
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
-        let comm = comm.clone();
-        called_at(Location::caller(), async move {
-            let memory = comm
-                .shared()
-                .with(|engine| RegBuf::for_window(engine.driver(), len));
-            let (memory, agreement) = own_memory("allocate", agreement, memory, &comm)?;
+        let memory = comm
+            .shared()
+            .with(|engine| RegBuf::for_window(engine.driver(), len));
+        let owned = own_memory("allocate", agreement, memory, comm);
+        let opened = owned.map(|(memory, agreement)| {
             let extent = extent_of(&memory);
-            let port = Self::open(comm, id, memory, extent);
-            // Who returns from this may be greeted by nobody who is not known yet.
-            met("allocate", agreement).await?;
-            Ok(port)
-        })
+            (Self::open(comm.clone(), id, memory, extent), agreement)
+        });
+        Self::made("allocate", opened, Location::caller())
     }
 
     /// Makes a window in which this rank has the elements of a buffer. Collective.
@@ -106,14 +103,24 @@ impl<T: Wire> Port<T> {
         memory: RegBuf<T>,
     ) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
-        let comm = comm.clone();
-        async move {
-            let extent = extent_of(&memory);
-            let mut port = Self::open(comm, id, memory, extent);
-            port.is_lent = true;
-            met("over", agreement).await?;
+        let extent = extent_of(&memory);
+        let mut port = Self::open(comm.clone(), id, memory, extent);
+        port.is_lent = true;
+        Self::made("over", Ok((port, agreement)), Location::caller())
+    }
+
+    /// A window is made when all members have made their ends. When this is over, no end is greeted by a rank that it does not
+    /// know yet.
+    fn made(
+        op: &'static str,
+        opened: Result<(Self, Agreement)>,
+        at: &'static Location<'static>,
+    ) -> Course<Result<Self>> {
+        Course::new(called_at(at, async move {
+            let (port, agreement) = opened?;
+            met(op, agreement).await?;
             Ok(port)
-        }
+        }))
     }
 
     fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, extent: Extent) -> Self {
@@ -124,8 +131,7 @@ impl<T: Wire> Port<T> {
             id,
             memory,
             is_lent: false,
-            pieces: grows.then(BTreeMap::new),
-            attached: 0,
+            pieces: grows.then(Pieces::default),
             targets: Targets::default(),
             open_to: Vec::new(),
             closing: Listening::NONE,
@@ -176,7 +182,7 @@ impl<T: Wire> Port<T> {
         self.memory.size()
     }
 
-    /// As [`barrier`](Self::barrier), of ends that no epoch is open at. Where one is, all ranks have an error.
+    /// Waits until all members have come here, with ends that no epoch is open at. Where one is, all ranks have an error.
     ///
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member failed.
@@ -184,9 +190,9 @@ impl<T: Wire> Port<T> {
         &self,
         op: &'static str,
         at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<()>> + Send + use<T> {
+    ) -> Course<Result<()>> {
         let (agreement, closed) = (self.comm.agreement_at(at), self.check_closed(op));
-        called_at(at, async move {
+        Course::new(called_at(at, async move {
             match closed {
                 Ok(()) => met(op, agreement).await,
                 Err(open) => {
@@ -194,19 +200,24 @@ impl<T: Wire> Port<T> {
                     Err(open)
                 }
             }
-        })
+        }))
     }
 
-    /// Waits until all members have come here.
+    /// Ends a window that no epoch is open at: comes back when all members have come here. The end stays until then, also if no
+    /// task waits for that.
     ///
     /// # Errors
-    /// A member failed.
-    pub fn barrier(
-        &self,
+    /// As [`barrier_closed`](Self::barrier_closed).
+    pub fn end_closed(
+        self,
         op: &'static str,
         at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<()>> + Send + use<T> {
-        met(op, self.comm.agreement_at(at))
+    ) -> Course<Result<Self>> {
+        let closed = self.barrier_closed(op, at);
+        Course::new(async move {
+            closed.await?;
+            Ok(self)
+        })
     }
 }
 
@@ -372,7 +383,7 @@ impl<T: Wire> Drop for Port<T> {
             self.memory.keep_for_ever();
         }
         if self.is_open() {
-            let pieces = self.pieces.iter().flat_map(BTreeMap::values);
+            let pieces = self.pieces.iter().flat_map(Pieces::bufs);
             pieces.for_each(RegBuf::keep_for_ever);
         }
         self.comm

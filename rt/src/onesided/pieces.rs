@@ -1,22 +1,26 @@
 //! Windows to which memory is attached, and from which it is detached, by each rank for itself.
 
-use std::panic::Location;
+use std::{collections::BTreeMap, panic::Location};
 
-use super::{Port, memory_of, met, own_memory};
+use super::{Port, memory_of, own_memory};
 use crate::{
     buffer::{RegBuf, Wire},
     comm::Comm,
     engine::Extent,
-    error::{Error, Result, called_at},
+    error::{Error, Result},
 };
 
 /// Elements that were attached to a window.
 ///
-/// Holding one proves nothing: they may have been detached, and numbers are never used again.
+/// Holding one proves nothing: they may have been detached. This rank refuses a piece that was detached, for good. The numbers of
+/// its elements are used again for other pieces when all other numbers were used, and only then may an operation of another rank
+/// that still has the old ones meet a new piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     first: usize,
     len: usize,
+    /// Which of all pieces that this rank ever attached.
+    nth: u64,
 }
 
 impl Piece {
@@ -52,47 +56,42 @@ impl<T: Wire> Port<T> {
     #[track_caller]
     pub fn growing(comm: &Comm) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
-        let comm = comm.clone();
-        called_at(Location::caller(), async move {
-            let nothing = comm
-                .shared()
-                .with(|engine| RegBuf::for_window(engine.driver(), 0));
-            let (nothing, agreement) = own_memory("dynamic", agreement, nothing, &comm)?;
-            let port = Self::open(comm, id, nothing, Extent::Growing(T::SIG));
-            met("dynamic", agreement).await?;
-            Ok(port)
-        })
+        let nothing = comm
+            .shared()
+            .with(|engine| RegBuf::for_window(engine.driver(), 0));
+        let owned = own_memory("dynamic", agreement, nothing, comm);
+        let opened = owned.map(|(nothing, agreement)| {
+            let port = Self::open(comm.clone(), id, nothing, Extent::Growing(T::SIG));
+            (port, agreement)
+        });
+        Self::made("dynamic", opened, Location::caller())
     }
 
     /// Attaches a buffer. Not collective.
     ///
     /// # Errors
-    /// A window that does not grow; more than a million pieces so far, or one that is longer than 2³⁶ elements.
+    /// A window that does not grow; a piece that finds no numbers for its elements between those of the pieces that are attached.
     pub fn attach(&mut self, buf: RegBuf<T>) -> Result<Piece> {
-        let (nth, len) = (self.attached, buf.size());
-        if self.pieces.is_none() {
+        let len = buf.size();
+        let Some(pieces) = &mut self.pieces else {
             return Err(self.refusal("attach", NOT_DYNAMIC.to_owned()));
-        }
-        if nth == PIECES_MAX || len > SPAN {
+        };
+        let Some(first) = pieces.place(len, size_of::<T>()) else {
+            let (size, others) = (size_of::<T>(), pieces.attached.len());
             let sentence = format!(
-                "`buf` has {len} elements and is piece {nth} of this window: at most {SPAN}, and {PIECES_MAX} pieces"
-            );
-            return Err(self.refusal("attach", sentence));
-        }
-        let first = nth * SPAN;
-        let Some(at) = byte_of::<T>(first + len).and_then(|_end| byte_of::<T>(first)) else {
-            let sentence = format!(
-                "`buf` is piece {nth} of this window, and elements of {} bytes do not leave room for so many",
-                size_of::<T>()
+                "`buf` has {len} elements of {size} bytes, for which the {others} pieces of this window leave no room among \
+                 2^63 bytes of addresses: detach some first"
             );
             return Err(self.refusal("attach", sentence));
         };
+        let nth = pieces.count;
+        pieces.count += 1;
         let memory = memory_of(&buf);
+        pieces.attached.insert(first, Attached { nth, buf });
         let (id, shared) = (self.id, self.comm.shared());
+        let at = byte_of::<T>(first);
         shared.with(|engine| engine.set_piece(id, at, Some(memory)));
-        self.attached += 1;
-        self.pieces.get_or_insert_default().insert(first, buf);
-        Ok(Piece { first, len })
+        Ok(Piece { first, len, nth })
     }
 
     /// Detaches it. Whoever still accesses it gets an error. Not collective.
@@ -101,13 +100,16 @@ impl<T: Wire> Port<T> {
     /// An epoch is open; a piece that is not attached here.
     pub fn detach(&mut self, piece: Piece) -> Result<RegBuf<T>> {
         self.check_closed("detach")?;
-        let buf = self
-            .pieces
-            .as_mut()
-            .and_then(|pieces| pieces.remove(&piece.first));
-        let buf = buf.ok_or_else(|| self.stray("detach", piece))?;
+        if !self.has(piece) {
+            return Err(self.stray("detach", piece));
+        }
+        let pieces = self.pieces.get_or_insert_default();
+        let attached = pieces.attached.remove(&piece.first);
+        let Some(Attached { buf, .. }) = attached else {
+            return Err(self.stray("detach", piece));
+        };
         let (id, shared) = (self.id, self.comm.shared());
-        let at = byte_of::<T>(piece.first).unwrap_or_default();
+        let at = byte_of::<T>(piece.first);
         shared.with(|engine| engine.set_piece(id, at, None));
         Ok(buf)
     }
@@ -122,14 +124,14 @@ impl<T: Wire> Port<T> {
             return Err(self.stray("piece_mut", piece));
         }
         let pieces = self.pieces.get_or_insert_default();
-        Ok(pieces
-            .get_mut(&piece.first)
-            .map_or(&mut [], |buf| &mut **buf))
+        let attached = pieces.attached.get_mut(&piece.first);
+        Ok(attached.map_or(&mut [], |attached| &mut *attached.buf))
     }
 
     fn has(&self, piece: Piece) -> bool {
-        let mut pieces = self.pieces.iter();
-        pieces.any(|pieces| pieces.contains_key(&piece.first))
+        let pieces = self.pieces.as_ref();
+        let attached = pieces.and_then(|pieces| pieces.attached.get(&piece.first));
+        attached.is_some_and(|attached| attached.nth == piece.nth)
     }
 
     fn stray(&self, op: &'static str, piece: Piece) -> Error {
@@ -138,14 +140,209 @@ impl<T: Wire> Port<T> {
     }
 }
 
-fn byte_of<T>(elem: usize) -> Option<u64> {
-    elem.checked_mul(size_of::<T>()).map(|byte| byte as u64)
+/// Of an element that has a place.
+fn byte_of<T>(elem: usize) -> u64 {
+    (elem * size_of::<T>()) as u64
 }
 
 const NOT_DYNAMIC: &str =
     "this window's memory is what it was made with: make one with `Window::dynamic` to attach more";
 
-/// Elements from the first of one piece to the first of the next.
-const SPAN: usize = 1 << 36;
-/// Pieces that a rank may attach to a window in its life.
-const PIECES_MAX: usize = 1 << 20;
+/// The memory that is attached to a window at this rank.
+///
+/// Elements have numbers, from the first one's on. They go up, past a gap behind each piece, to the end of all addresses, and
+/// then begin anew in what is free. So numbers of a piece that was detached name nothing until 2⁶³ bytes of addresses were used:
+/// that many short pieces take 2⁴³ attaches, a hundred days of a million a second.
+pub(super) struct Pieces<T: Wire> {
+    /// By the number of the first element.
+    attached: BTreeMap<usize, Attached<T>>,
+    /// Where the next one goes, if there is room.
+    next: usize,
+    /// Pieces that were ever attached.
+    count: u64,
+}
+
+struct Attached<T: Wire> {
+    nth: u64,
+    buf: RegBuf<T>,
+}
+
+impl<T: Wire> Default for Pieces<T> {
+    fn default() -> Self {
+        Self {
+            attached: BTreeMap::new(),
+            next: 0,
+            count: 0,
+        }
+    }
+}
+
+impl<T: Wire> Pieces<T> {
+    /// The buffers.
+    pub(super) fn bufs(&self) -> impl Iterator<Item = &RegBuf<T>> {
+        self.attached.values().map(|attached| &attached.buf)
+    }
+
+    /// The number of the first of `len` elements of `size` bytes.
+    fn place(&mut self, len: usize, size: usize) -> Option<usize> {
+        let taken = |from: usize| {
+            let mut at_or_after = self.attached.range(from..);
+            let after = at_or_after.next().map(|(&first, _)| first);
+            let before = self.attached.range(..from).next_back();
+            let before = before.map(|(&first, attached)| (first, attached.buf.size()));
+            (before, after)
+        };
+        let (first, next) = find_place(self.next, (len, size), taken)?;
+        self.next = next;
+        Some(first)
+    }
+}
+
+/// Where `len` elements of `size` bytes go, from `next` on or else from 0 on, and where to look for the next ones.
+///
+/// `around` knows of the last piece before a number, with its length, and of the first from there on.
+fn find_place(
+    next: usize,
+    (len, size): (usize, usize),
+    around: impl Fn(usize) -> (Option<(usize, usize)>, Option<usize>),
+) -> Option<(usize, usize)> {
+    let size = size.max(1);
+    let (gap, limit) = (GAP.div_ceil(size), ADDRESSES / size);
+    let span = len.checked_add(gap).filter(|span| *span <= limit)?;
+    // Past what is before it, and as often as need be past what is in the way.
+    let fit = |mut from: usize| {
+        if let (Some((first, len)), _) = around(from) {
+            from = from.max(first.saturating_add(len).saturating_add(gap));
+        }
+        loop {
+            let end = from.checked_add(span).filter(|end| *end <= limit)?;
+            match around(from) {
+                (_, Some(after)) if after < end => {
+                    let (last, _) = around(after.saturating_add(1));
+                    let (first, len) = last?;
+                    from = first.saturating_add(len).saturating_add(gap);
+                }
+                _ => return Some((from, end)),
+            }
+        }
+    };
+    fit(next).or_else(|| fit(0))
+}
+
+/// Bytes of addresses that a window has at a rank.
+const ADDRESSES: usize = 1 << 63;
+
+/// Bytes between two pieces at the least, so that elements behind a piece are not those of the next.
+const GAP: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{ADDRESSES, GAP, find_place};
+
+    /// A model: attached pieces by first element, with their lengths.
+    #[derive(Default)]
+    struct Model {
+        attached: BTreeMap<usize, usize>,
+        next: usize,
+        size: usize,
+    }
+
+    impl Model {
+        fn attach(&mut self, len: usize) -> Option<usize> {
+            let around = |from: usize| {
+                let before = self.attached.range(..from).next_back();
+                let after = self.attached.range(from..).next();
+                (
+                    before.map(|(a, b)| (*a, *b)),
+                    after.map(|(first, _)| *first),
+                )
+            };
+            let (first, next) = find_place(self.next, (len, self.size), around)?;
+            self.next = next;
+            self.attached.insert(first, len);
+            let gap = GAP / self.size;
+            let mut all = self.attached.iter().peekable();
+            while let Some((first, len)) = all.next() {
+                let end = first + len + gap;
+                assert!(end <= ADDRESSES / self.size, "{first}");
+                assert!(all.peek().is_none_or(|(next, _)| **next >= end), "{first}");
+            }
+            Some(first)
+        }
+    }
+
+    #[test]
+    fn numbers_of_elements_go_up_to_the_end_before_any_is_used_again() {
+        let mut model = Model {
+            size: 8,
+            ..Model::default()
+        };
+        let stays = model.attach(1000).unwrap();
+        let mut before = stays;
+        for _ in 0..1000 {
+            let first = model.attach(5).unwrap();
+            assert!(first > before);
+            model.attached.remove(&first);
+            before = first;
+        }
+        // Near the end: what does not fit there begins anew, past what is still attached.
+        model.next = ADDRESSES / 8 - GAP;
+        let anew = model.attach(GAP).unwrap();
+        assert_eq!((stays, anew), (0, 1000 + GAP / 8));
+    }
+
+    #[test]
+    fn pieces_of_any_lengths_never_come_near_each_other_and_fill_all_there_is() {
+        let seed = 0x5eed_u64;
+        let mut random = seed;
+        let mut below = |most: usize| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) as usize % most
+        };
+        for size in [1, 8, 4096] {
+            let mut model = Model {
+                size,
+                ..Model::default()
+            };
+            let big = ADDRESSES / size / 16;
+            let mut refused = 0;
+            for _ in 0..2000 {
+                let len = if below(3) == 0 {
+                    below(1000)
+                } else {
+                    big / (1 + below(4))
+                };
+                refused += usize::from(model.attach(len).is_none());
+                if below(2) == 0 {
+                    let nth = below(model.attached.len().max(1));
+                    let gone = model.attached.keys().nth(nth).copied();
+                    gone.map(|gone| model.attached.remove(&gone));
+                }
+            }
+            assert!(
+                refused > 0,
+                "seed {seed}: elements of {size} bytes never used up all there is"
+            );
+            model.attached.clear();
+            assert!(
+                model
+                    .attach(ADDRESSES / size - GAP.div_ceil(size))
+                    .is_some()
+            );
+            assert!(model.attach(0).is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_longer_than_all_addresses_finds_no_place() {
+        let nothing = |_| (None, None);
+        assert_eq!(find_place(0, (usize::MAX, 8), nothing), None);
+        assert_eq!(find_place(0, (ADDRESSES / 8, 8), nothing), None);
+        assert_eq!(find_place(0, (1, ADDRESSES), nothing), None);
+        assert!(find_place(0, (0, 0), nothing).is_some());
+    }
+}

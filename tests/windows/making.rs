@@ -1,0 +1,118 @@
+//! Windows that are made and freed by themselves.
+
+use std::time::Duration;
+
+use ripstop::{Comm, ErrorKind, PassiveWindow, Result, Runtime, Window};
+
+use crate::ranks;
+
+/// The modes in which a rank's threads, and other ranks, move what is in flight.
+const MODES: [&str; 2] = ["inline", "thread"];
+
+fn in_both_modes(
+    ranks: u32,
+    rank: impl AsyncFn(&Comm) -> Result<()> + Copy + Send + Sync + 'static,
+) {
+    for mode in MODES {
+        ranks::run(
+            ranks,
+            &[("RIPSTOP_PROGRESS", mode)],
+            move |runtime: Runtime| {
+                let world = runtime.world();
+                runtime.block_on(rank(&world)).unwrap();
+                drop(world);
+                runtime.close().unwrap();
+            },
+        );
+    }
+}
+
+#[test]
+fn windows_are_made_and_freed_whatever_each_rank_awaits_first() {
+    in_both_modes(3, async |world| {
+        let me = world.rank();
+        for _ in 0..10 {
+            let (one, two) = (
+                Window::<u64>::allocate(world, 4),
+                Window::over(world, world.alloc::<u64>(me + 1)?),
+            );
+            let (three, four) = (
+                Window::<u64>::dynamic(world),
+                Window::from_vec(world, vec![me as u64]),
+            );
+            let (one, two, three, four) = if me == 1 {
+                let (four, three) = (four.await?, three.await?);
+                let (two, one) = (two.await?, one.await?);
+                (one, two, three, four)
+            } else {
+                (one.await?, two.await?, three.await?, four.await?)
+            };
+            assert_eq!([one.len(), two.len(), three.len()], [4, me + 1, 0]);
+            assert_eq!(four.local(), [me as u64]);
+            let (one, two) = (one.into_passive(), two.into_passive());
+            let (one, two): (PassiveWindow<_>, PassiveWindow<_>) = if me == 0 {
+                let two = two.await?;
+                (one.await?, two)
+            } else {
+                (one.await?, two.await?)
+            };
+            let ends = (one.free(), two.into_buffer(), three.free(), four.into_vec());
+            if me == 2 {
+                assert_eq!(ends.3.await?, [2]);
+                ends.2.await?;
+                assert_eq!(ends.1.await?.len(), 3);
+                ends.0.await?;
+            } else {
+                ends.0.await?;
+                assert_eq!(ends.1.await?.len(), me + 1);
+                ends.2.await?;
+                assert_eq!(ends.3.await?, [me as u64]);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_window_whose_free_no_task_awaits_stays_until_all_have_freed_theirs() {
+    in_both_modes(2, async |world| {
+        let window = Window::<u64>::allocate(world, 1)
+            .await?
+            .into_passive()
+            .await?;
+        if world.rank() == 0 {
+            drop(window.free());
+            world.recv::<u8>(1, 0).await?;
+        } else {
+            let lock = window.lock(0, false).await?;
+            assert_eq!(lock.fetch_add(0, 0, 1).await?, 0);
+            lock.unlock().await;
+            window.free().await?;
+            world.send(0, 0, [1_u8]).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_window_that_no_task_takes_counts_as_freed() {
+    in_both_modes(2, async |world| {
+        let made = Window::<u64>::allocate(world, 1);
+        if world.rank() == 0 {
+            drop(made);
+            world.recv::<u8>(1, 0).await?;
+        } else {
+            let window = made.await?;
+            // The other rank may hear only now that all have made theirs.
+            let kind = loop {
+                if let Err(error) = window.meet(&[0]).await {
+                    break error.kind;
+                }
+                world.sleep(Duration::from_millis(1)).await;
+            };
+            assert!(matches!(kind, ErrorKind::NoWindow { .. }), "{kind}");
+            world.send(0, 0, [1_u8]).await?;
+        }
+        Ok(())
+    });
+}
