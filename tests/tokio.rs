@@ -6,7 +6,7 @@ mod ranks;
 
 use std::{process::ExitCode, sync::mpsc, thread, time::Duration};
 
-use ripstop::{Collectives, Comm, ErrorKind, Runtime};
+use ripstop::{Collectives, Comm, ErrorKind, Runtime, Window};
 
 #[test]
 fn operations_are_awaited_in_tokio_tasks_and_select_loses_nothing() {
@@ -231,5 +231,30 @@ fn tasks_of_the_world_run_where_only_an_agent_drives() {
             let second = world.spawn(async { 5 });
             assert_eq!((task.await, second.await), (vec![7], 5));
         });
+    });
+}
+
+#[test]
+fn communicators_and_windows_are_made_whatever_each_rank_awaits_first() {
+    on_tokio(async |world| {
+        for _ in 0..20 {
+            let (one, two) = (world.dup(), world.dup());
+            let window = Window::<u64>::allocate(world, 4);
+            if world.rank() == 0 {
+                window.await.unwrap().free().await.unwrap();
+                let two = two.await.unwrap();
+                assert_ne!(one.await.unwrap().id(), two.id());
+            } else {
+                let one = one.await.unwrap();
+                assert_ne!(two.await.unwrap().id(), one.id());
+                window.await.unwrap().free().await.unwrap();
+            }
+            let copy = world.send_copy(1 - world.rank(), 0, &[7_u8; 100_000]);
+            assert_eq!(
+                world.recv::<u8>(1 - world.rank(), 0).await.unwrap().0,
+                [7; 100_000]
+            );
+            copy.await.unwrap();
+        }
     });
 }

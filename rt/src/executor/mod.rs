@@ -10,11 +10,6 @@ mod parker;
 mod sleep;
 mod task;
 
-pub use self::{
-    budget::{poll_proceed, proceed},
-    course::Course,
-    task::JoinHandle,
-};
 pub(crate) use self::{
     block_on::{block_on, drain, drives, is_still, run_tasks, without_turns},
     budget::refill,
