@@ -129,18 +129,17 @@ async fn carried<T: Numbered>(world: &Comm) {
     let (me, size) = (world.rank(), world.size());
     let (to, from) = ((me + 1) % size, (me + size - 1) % size);
     let inbox = world.recv::<T>(from, 0);
-    world
-        .send(to, 0, vec![T::number(me as u64); 3])
-        .await
-        .unwrap();
+    let sent = world.send(to, 0, vec![T::number(me as u64); 3]);
     assert_eq!(values(&inbox.await.unwrap().0), [from as u64; 3]);
+    sent.await.unwrap();
     let mut own = world.alloc::<T>(4).unwrap();
     own.fill(T::number(7));
     let (first, mut rest) = own.split_at(1);
     assert_eq!((values(&first), values(&rest)), (vec![7], vec![7; 3]));
     rest.fill(T::number(8));
-    world.send(to, 1, rest.part(1..2)).await.unwrap();
+    let sent = world.send(to, 1, rest.part(1..2));
     assert_eq!(values(&world.recv::<T>(from, 1).await.unwrap().0), [8]);
+    sent.await.unwrap();
     let mut window = Window::<T>::allocate(world, 3).await.unwrap();
     let fence = window.fence().await.unwrap();
     fence.put(to, 1, vec![T::number(me as u64)]).await.unwrap();
