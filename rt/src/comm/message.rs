@@ -83,8 +83,8 @@ impl Comm {
         RecvOp::new(self, ticket)
     }
 
-    /// Sends a copy of `data`; the slice is free when this returns. A short message only waits for room, and takes no memory where
-    /// there is some. One that is longer than what is sent without being asked for waits until it is received, as with
+    /// Sends a copy of `data`; the slice is free when this returns. A short message only waits for room, and takes no memory
+    /// where there is some. One that is longer than what is sent without being asked for waits until it is received, as with
     /// [`send`](Self::send): two ranks that both send such a one, and await that, before they receive wait for each other.
     ///
     /// The message is on its way when this returns.

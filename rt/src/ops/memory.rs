@@ -86,8 +86,8 @@ struct Typed<T, O> {
 }
 
 impl Memory {
-    /// The areas of two held buffers, and [scratch](Self::scratch) in `words`, for elements of this alignment; not longer than the
-    /// program says, so its spans are inside.
+    /// The areas of two held buffers, and [scratch](Self::scratch) in `words`, for elements of this alignment; not longer than
+    /// the program says, so its spans are inside.
     #[inline]
     pub(crate) fn new(
         [input, output]: [Area; 2],
@@ -123,7 +123,8 @@ impl Memory {
         Self { view, words }
     }
 
-    /// Scratch of so many bytes, and room to align them: `words` if they are enough, else new ones. `None` without memory for them.
+    /// Scratch of so many bytes, and room to align them: `words` if they are enough, else new ones. `None` without memory for
+    /// them.
     #[inline]
     pub(crate) fn scratch(words: Vec<u128>, bytes: usize, align: usize) -> Option<Vec<u128>> {
         let room = match bytes {
