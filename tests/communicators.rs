@@ -3,7 +3,8 @@
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
-    reason = "ranks in tests are small"
+    clippy::unwrap_used,
+    reason = "ranks in tests are small, and a failure is the test's"
 )]
 
 #[path = "support/ranks.rs"]

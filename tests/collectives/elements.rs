@@ -1,9 +1,7 @@
 //! Elements of any alignment and length, in reductions and in all else that carries them.
 
 use ripstop::{
-    Combine, Commutative, Runtime, Tuning, Window, Wire,
-    buffer::{self, BufExt},
-    collectives::plan,
+    Combine, Commutative, Runtime, Tuning, Window, Wire, buffer::BufExt, collectives::plan,
     prelude::*,
 };
 
@@ -30,7 +28,7 @@ struct Large {
     words: [[u64; 50]; 50],
 }
 
-trait Numbered: buffer::Wire + Copy + PartialEq {
+trait Numbered: Wire + Copy + PartialEq {
     fn number(number: u64) -> Self;
 
     /// Looks that it is where such elements may be.
@@ -171,10 +169,10 @@ fn elements_of_any_alignment_and_length_are_reduced_and_carried() {
                 runtime.block_on(async {
                     reduced::<Line>(&world, &[0, 1, 100]).await;
                     reduced::<Page>(&world, &[2]).await;
-                    reduced::<Large>(&world, &[1]).await;
+                    Box::pin(reduced::<Large>(&world, &[1])).await;
                     carried::<Line>(&world).await;
                     carried::<Page>(&world).await;
-                    carried::<Large>(&world).await;
+                    Box::pin(carried::<Large>(&world)).await;
                     world.barrier().await.unwrap();
                 });
             });

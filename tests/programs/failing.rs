@@ -396,7 +396,7 @@ fn a_reduction_that_panics_does_so_where_it_is_awaited() {
         };
         let going = all_reduce(&world, vec![[1, 2]; 100_000], op);
         if rank == 1 {
-            let awaited = AssertUnwindSafe(|| runtime.block_on(going));
+            let awaited = AssertUnwindSafe(|| runtime.block_on(going).map(drop).map_err(drop));
             let panic = catch_unwind(awaited).unwrap_err();
             assert_eq!(panic.downcast_ref::<&str>(), Some(&"no such thing"));
         } else {
