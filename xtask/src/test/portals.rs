@@ -125,7 +125,7 @@ const RUNS: [Run; 14] = [
         name: "what goes to the dead never ends",
         family: "sandia42",
         variables: &[("RIPSTOP_PORTALS_HABITS", "ends-never")],
-        tests: &["messages", "operations"],
+        tests: &["messages", "operations", "failures", "recovery"],
     },
     Run {
         name: "datagrams that are lost and reordered",
