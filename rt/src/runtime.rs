@@ -368,7 +368,7 @@ fn warn(sentence: &str) {
     tracing::warn!("{sentence}");
 }
 
-/// Who drives the runtime must be in this program.
+/// Refuses `RIPSTOP_PROGRESS=tokio` where this program cannot drive the runtime on tokio.
 fn check_driver(settings: &Settings) -> Result<()> {
     if settings.progress != ProgressMode::Tokio || cfg!(feature = "tokio") {
         return Ok(());

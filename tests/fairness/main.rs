@@ -1,7 +1,7 @@
 //! What is ready whenever it is asked for lets others go on: a loop of it, beside a timer, a task, and what a peer wants from
 //! this rank, in every way to drive a runtime.
 //!
-//! A loop that lets nobody go on hangs, and the limit of the ranks ends the test.
+//! A loop that lets nothing else go on hangs, and the limit of the ranks ends the test.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 #[path = "../support/ranks.rs"]
@@ -26,7 +26,7 @@ const SERVED: u32 = 3;
 /// As long as needs the receiver's help.
 const LONG_LEN: usize = 1 << 20;
 
-/// What an executor of somebody else's has beside the loop.
+/// What another library's executor has beside the loop.
 type Foreign = fn() -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
 
 #[test]

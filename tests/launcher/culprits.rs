@@ -1,4 +1,4 @@
-//! Who is to blame: the rank that failed, and never one that ended because of it.
+//! The launcher blames the rank that failed, and never one that ended because of it.
 //!
 //! `FATES=200 cargo test --test launcher culprits` tries everything two hundred times.
 

@@ -16,8 +16,8 @@
 //! memory when the transport takes it, so nothing is copied twice, and a transport that is full stops nobody else.
 //!
 //! **Order.** Packets of a pair stay in order (that is the transport's promise), so messages match, and land, in the order in
-//! which they were started. An `AUTO_UNLINK` event comes behind the events of all messages that were put into the entry: whoever
-//! hears it may append the memory again. `AUTO_FREE` comes after the last event about a message in the entry.
+//! which they were started. An `AUTO_UNLINK` event comes behind the events of all messages that were put into the entry: a
+//! program that gets it may append the memory again. `AUTO_FREE` comes after the last event about a message in the entry.
 //!
 //! **Bounds.** What the application sets up is bounded by [`Limits`]. What a peer can cause is bounded by what is set up: one
 //! half-finished message per peer, headers up to `max_unexpected_headers`. A full event queue loses events, and says so.

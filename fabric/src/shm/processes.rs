@@ -152,7 +152,7 @@ fn is_stopped(pid: u32) -> bool {
 /// A descriptor each. Beyond it a death is told by other ranks, or noticed by the network or by silence.
 const WATCHED_MAX: usize = 256;
 
-/// Who makes turns without a sleep looks this often: some milliseconds.
+/// A thread that makes turns without a sleep looks once in so many turns: every few milliseconds.
 const TURNS_PER_LOOK: u32 = 4096;
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ fn explain(board: &Board, rank: u32, hidden: &io::Error, why: io::Error) -> io::
     io::Error::new(why.kind(), format!("the memory of rank {rank}: {why}"))
 }
 
-/// It is us who have no descriptor or no memory left.
+/// Returns true if it is this process that has no descriptor or no memory left.
 fn is_want(code: i32) -> bool {
     [libc::EMFILE, libc::ENFILE, libc::ENOMEM].contains(&code)
 }

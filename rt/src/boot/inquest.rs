@@ -1,8 +1,9 @@
 //! Which rank failed first, and which ended because of it. Pure: reports and ends go in, a finding comes out.
 //!
 //! A rank says which peer it lost before its application can know, so before it can end over that. So a rank that ended badly and
-//! blamed a peer is a consequence of how that peer ended, and the one who blamed nobody is the cause. Where a blamed peer has not
-//! ended yet, the finding is to wait: a process that prints a long trace, or writes a core, ends later than those it takes along.
+//! blamed a peer is a consequence of how that peer ended, and the rank that blamed no peer is the cause. Where a blamed peer
+//! has not ended yet, the finding is to wait: a process that prints a long trace, or writes a core, ends later than those
+//! it takes along.
 
 use std::collections::BTreeSet;
 
@@ -287,7 +288,7 @@ impl Inquest {
     }
 }
 
-/// So many peers are enough to find out who was first.
+/// So many peers are enough to find out which rank failed first.
 const BLAMES_MAX: usize = 64;
 
 #[cfg(test)]

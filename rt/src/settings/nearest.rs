@@ -1,4 +1,4 @@
-//! What somebody meant who mistyped a name.
+//! The name that was meant by a mistyped one.
 
 /// The name that is nearest to `typed`, if one is near enough to have been meant.
 pub(super) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {

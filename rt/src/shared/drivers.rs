@@ -19,7 +19,7 @@ use std::{
 use super::{Shared, contain, lock};
 use crate::{engine::Engine, executor, reactor::Lookout, settings::ProgressMode};
 
-/// Who makes turns.
+/// The threads and tasks that make turns.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
     /// Threads in `block_on`.

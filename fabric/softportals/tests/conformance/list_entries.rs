@@ -164,7 +164,7 @@ fn that_an_entry_is_off_its_list_is_told_after_whatever_used_it_up() {
     }
 }
 
-/// Whoever hears that a block is off its list appends it again, and its data may be overwritten then.
+/// A program that is notified that a block is off its list appends it again, and its data may be overwritten then.
 #[test]
 fn that_a_block_is_off_its_list_is_told_when_all_of_its_messages_are_there() {
     let mut world = World::of(3, |config| config);

@@ -125,7 +125,7 @@ fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
     }
 }
 
-/// Whoever calls wakes the thread before that.
+/// How long the thread sleeps; a rank that calls wakes it before.
 const LOOK: Timespec = Timespec {
     tv_sec: 2,
     tv_nsec: 0,
@@ -157,7 +157,7 @@ fn hand_over(wanted: Wanted, give: &mut dyn FnMut(&[BorrowedFd<'_>])) {
     }
 }
 
-/// Answers one request, if the one who asks is of our user and our job.
+/// Answers one request, if the asking rank belongs to our user and our job.
 pub(super) fn answer(
     socket: &OwnedFd,
     cookie: u64,

@@ -128,7 +128,7 @@ impl Drop for Door {
     }
 }
 
-/// A connection to who listens under this name, and is of our user.
+/// Connects to the process that listens under this name, if it belongs to our user.
 pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
     let mut failed = Errno::NOENT;
     for address in places(name) {
@@ -224,7 +224,7 @@ fn socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Nobody waits for ever for the other end.
+/// Limits how long either end waits for the other.
 fn set_limits(socket: &OwnedFd) -> bool {
     [Timeout::Send, Timeout::Recv]
         .into_iter()
@@ -270,7 +270,7 @@ fn clean_up() {
     }
 }
 
-/// Whether it is a socket of ours that nobody is just about to listen at.
+/// Returns true if the file is a socket of ours, and too old for a rank to be just about to listen at it.
 fn is_old(file: &std::fs::DirEntry) -> bool {
     let Ok(about) = file.metadata() else {
         return false;

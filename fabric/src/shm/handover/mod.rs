@@ -4,7 +4,7 @@
 //! Such ranks ask for them at a socket. The maker of the board listens until all have attached (`meeting`); later each rank has a
 //! thread that sleeps until it is called on the board, and then listens for a moment (`desk`). So a socket has a name only while
 //! it is used. A name reaches those in the same network namespace, others find the socket in a directory (`doors`). Both ends see
-//! by the system that they are of one user; the board's cookie shows that the one who asks belongs to the job.
+//! by the system that they are of one user; the board's cookie shows that the asking rank belongs to the job.
 
 mod desk;
 mod doors;
@@ -52,7 +52,7 @@ pub(super) enum Wanted {
     Life,
 }
 
-/// Asks the maker of a board, who listens when all have its name, or has ended.
+/// Asks the maker of a board, which listens when all ranks have its name, or has ended.
 pub(super) fn board(name: u64, cookie: u64, patience: Duration) -> io::Result<OwnedFd> {
     let name = doors::of_board(name);
     let mut knock = None;
@@ -97,7 +97,7 @@ pub(super) fn of_rank(
     try_again(&name, (board.cookie(), wanted), patience, call)
 }
 
-/// Asks who listens under a name, as often as nobody does, with `before` before each turn.
+/// Asks the process that listens under a name, again until one does, and calls `before` before each try.
 fn try_again(
     name: &str,
     (cookie, wanted): (u64, Wanted),
@@ -153,7 +153,7 @@ const TURNS_PER_CALL: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-/// Nobody listens, or not any more. An owner that has closed what is wanted has answered.
+/// Returns true if no process listens, or none does any more. An owner that has closed what is wanted has answered.
 fn is_absent(why: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof, WouldBlock,
@@ -199,7 +199,7 @@ fn receive(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
     }
 }
 
-/// An answer, unless the one who asked has hung up.
+/// Sends an answer, unless the asking rank has hung up.
 fn give(socket: &OwnedFd, status: u8, given: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GIVEN_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -8,8 +8,8 @@
 //! So does one that has let go of the communicator, or leaves. What goes by task lists is counted by adapters, in no order with
 //! messages: there such an answer only counts if the same is lacking when it is time to ask again.
 //!
-//! Agreements are asked for in the same way: who has let go of the communicator says so, and they go on without it. So are
-//! collectives that make communicators and windows, whose receives end then.
+//! Agreements are asked for in the same way: a rank that has let go of the communicator says so, and they go on without it. So
+//! are collectives that make communicators and windows, whose receives end then.
 //!
 //! Only where drivers keep messages in order. A simulation sees for itself that nothing can happen, and has its ranks ask then.
 

@@ -2,8 +2,8 @@
 //!
 //! A collective that runs knows its signature, and the line that called it; what a signature stands for was put into words when
 //! its program was made. So words cost a collective nothing. Only when two ranks disagree does each tell its neighbours what it
-//! called, and whoever hears of it passes it on, as the news that they disagree went before. An error waits for both, but not for
-//! long.
+//! called, and a rank that hears of it passes it on, as the news that they disagree went before. An error waits for both, but not
+//! for long.
 
 use std::{
     collections::BTreeMap,

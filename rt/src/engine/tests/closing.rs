@@ -1,4 +1,5 @@
-//! What `close` waits for, where the driver never has done with what is under way to the dead, and does not say who is.
+//! What `close` waits for, where the driver never has done with what is under way to the dead, and does not say which
+//! ranks are dead.
 
 use bytemuck::Zeroable;
 use ripstop_fabric::offload::RemoteCounter;
