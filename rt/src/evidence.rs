@@ -65,8 +65,11 @@ impl From<Evidence> for FailureEvidence {
 pub(crate) struct KnownFailures {
     /// The driver sees all processes: a failure is the end of one, where nothing else is noted.
     sees_processes: bool,
-    noted: Mutex<BTreeMap<u32, FailureEvidence>>,
+    /// In a box, as most ranks never have any.
+    noted: Mutex<Option<Box<Noted>>>,
 }
+
+type Noted = BTreeMap<u32, FailureEvidence>;
 
 impl KnownFailures {
     pub(crate) fn new(sees_processes: bool) -> Self {
@@ -79,6 +82,7 @@ impl KnownFailures {
     /// This is how it is known of a rank. What was known first holds; whether this is it.
     pub(crate) fn note(&self, rank: u32, how: FailureEvidence) -> bool {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = noted.get_or_insert_default();
         let first = !noted.contains_key(&rank);
         noted.entry(rank).or_insert(how);
         first
@@ -89,7 +93,7 @@ impl KnownFailures {
         let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let known = u32::try_from(rank)
             .ok()
-            .and_then(|rank| noted.get(&rank).cloned());
+            .and_then(|rank| noted.as_ref()?.get(&rank).cloned());
         known.unwrap_or(if self.sees_processes {
             FailureEvidence::Ended
         } else {

@@ -11,7 +11,7 @@ use std::{
     mem,
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
     task::Waker,
 };
@@ -23,9 +23,9 @@ use crate::{engine::Engine, executor, reactor::Lookout, settings::ProgressMode};
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
     /// Threads in `block_on`.
-    threads: AtomicUsize,
+    threads: AtomicU32,
     /// Tasks on tokio.
-    tasks: AtomicUsize,
+    tasks: AtomicU32,
     /// So often a poll elsewhere was in vain.
     waits: AtomicU32,
     pub(crate) lookout: Lookout,
@@ -37,7 +37,7 @@ pub(crate) struct Drivers {
 
 /// Until it is dropped, something drives the runtime.
 #[derive(Debug)]
-pub(crate) struct Counted<'a>(&'a AtomicUsize);
+pub(crate) struct Counted<'a>(&'a AtomicU32);
 
 impl Drivers {
     /// The calling thread is in `block_on`.
@@ -78,7 +78,7 @@ impl Drivers {
 }
 
 impl<'a> Counted<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
+    fn new(count: &'a AtomicU32) -> Self {
         count.fetch_add(1, SeqCst);
         Self(count)
     }
