@@ -8,11 +8,11 @@ use self::launchers::Missing;
 use crate::step::{Gate, Task};
 
 const HELP: &str = "\
-The tests of every day: all packages once, with the reactor that the machine offers. They take some minutes.
+The tests of every day: once, with the reactor that the machine offers. They take some minutes.
 
 cargo xtask test [--all] [--install]
 
-    --all      also the tests with the other reactor, on simulated fabrics and over the software Portals, the large
+    --all      all tests: also those with the other reactor, on simulated fabrics and over the software Portals, the large
                simulations, and the documentation's examples: more than half an hour
     --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin), as root. Without it
                nothing is installed, and the tests under a launcher that is missing are left out and named
@@ -47,20 +47,23 @@ const OPTIONS: [&str; 2] = ["--all", "--install"];
 fn everyday(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     launchers::bring(gate, launchers)?;
     // Documentation's examples are built one by one, which takes as long as all the rest.
-    gate.tests("tests", &workspace(&["--lib", "--bins", "--tests"]))
+    let words = "test -p ripstop -p ripstop-rt -p ripstop-collectives -p ripstop-rma -p ripstop-fabric --all-features \
+                 --no-fail-fast --lib --bins --tests --";
+    let mut words: Vec<&str> = words.split_whitespace().collect();
+    LONG.iter().for_each(|name| words.extend(["--skip", name]));
+    gate.tests("tests", &Task::cargo(&words))
 }
+
+/// What takes longest and changes least: the software Portals, and each algorithm with each number of ranks.
+const LONG: [&str; 3] = [
+    "on_portals",
+    "portals::",
+    "every_collective_is_right_for_every_size_root_and_length",
+];
 
 fn everything(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     small(gate, launchers)?;
     large(gate)
-}
-
-/// The tests of every package but the chores. What the chores depend on asks for more of some crates: with them, all would be
-/// built once more for the steps that follow.
-fn workspace(targets: &[&str]) -> Task {
-    let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
-    let words: Vec<&str> = words.split(' ').chain(targets.iter().copied()).collect();
-    Task::cargo(&words)
 }
 
 /// All but the large simulations.
@@ -69,7 +72,10 @@ fn workspace(targets: &[&str]) -> Task {
 /// machine that offers it; the second is the other one everywhere.
 pub(crate) fn small(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     launchers::bring(gate, launchers)?;
-    gate.tests("tests", &workspace(&[]))?;
+    // What the chores depend on asks for more of some crates: with them, all would be built once more for the steps that follow.
+    let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
+    let words: Vec<&str> = words.split(' ').collect();
+    gate.tests("tests", &Task::cargo(&words))?;
     gate.tests(
         "tests of the chores",
         &Task::cargo(&["test", "-p", "xtask"]),
