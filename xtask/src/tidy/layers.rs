@@ -48,7 +48,7 @@ fn is_test(file: &str) -> bool {
     file.ends_with("/tests.rs") || file.contains("/tests/")
 }
 
-/// `rt/src/proto/wire.rs` is `crate::proto::wire`.
+/// `rt/src/proto/path/envelope.rs` is `crate::proto::path::envelope`.
 fn module_of(file: &str) -> Vec<&str> {
     let inside = file.split_once("src/").map_or("", |(_, inside)| inside);
     let parts = inside.trim_end_matches(".rs").split('/');
