@@ -54,14 +54,29 @@ impl Processes {
             handover::open_when_asked(&self.node.board, own);
         }
         for place in (0..self.node.board.size()).take(WATCHED_MAX) {
-            let process = self.node.board.process_of(place);
-            if let Some(process) = process
-                && !self.deaths.watch(&self.node.board, place)
-            {
-                self.mark_dead(process);
+            match self.node.board.process_of(place) {
+                Some(process) if !self.deaths.watch(&self.node.board, place) => {
+                    self.mark_dead(process);
+                }
+                // Another rank has seen its end, and said so, before this one watched it.
+                None if self.node.board.state_of(place) == PeerState::Failed => {
+                    self.mark_failed(place);
+                }
+                _ => {}
             }
         }
         self.slept = true;
+    }
+
+    fn mark_failed(&mut self, place: u32) {
+        let rank = usize::try_from(place)
+            .ok()
+            .and_then(|place| self.node.ranks.get(place));
+        if let Some(&rank) = rank
+            && self.ended.insert(rank)
+        {
+            self.fresh.push(Peer(rank));
+        }
     }
 
     /// This rank is about to sleep. Whether it need not: there is news.
@@ -199,5 +214,19 @@ mod tests {
         assert_eq!(node.how_ended(5), Down::Finished);
         assert!(!has_failed(&node.board, 1));
         assert!(has_failed(&node.board, 0), "it has not said anything");
+    }
+
+    #[test]
+    fn a_rank_whose_end_another_has_seen_before_is_news_to_the_one_that_begins_to_watch() {
+        let node = Node {
+            board: Board::create(2).expect("memory"),
+            ranks: vec![3, 5],
+        };
+        assert!(node.board.arrive(0) && node.board.arrive(1));
+        assert!(node.board.bury(0), "it counted as living");
+        let mut processes = Processes::new(node, 5).expect("a descriptor");
+        processes.watch();
+        assert_eq!(processes.take_news(), [Peer(3)]);
+        assert!(processes.has_ended(Peer(3)) && !processes.has_ended(Peer(5)));
     }
 }
