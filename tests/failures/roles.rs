@@ -70,7 +70,7 @@ fn a_rank() {
 }
 
 /// Whether ranks of this machine see each other's processes, as those of one node do.
-fn sees_processes() -> bool {
+pub(crate) fn sees_processes() -> bool {
     std::env::var_os("RIPSTOP_SHM_RANKS").is_none()
 }
 
