@@ -154,7 +154,8 @@ pub(super) const SUITES: &[Suite] = &[
     ),
     Suite::test("collectives", "forms ragged into:: wakes", ONE),
     Suite::test("collectives", "failing killed", DYING),
-    Suite::test("failures", "", KILLED),
+    // A rank that was stopped has a thousand long messages to make up for, which takes minutes there.
+    Suite::test("failures", "--skip stopped_for_longer", KILLED),
     // Where each rank has two devices a lane takes half a minute to fail: run by hand.
     Suite::test("cables", "--include-ignored stays_pulled", PULLED),
     // Other numbers of ranks take a minute more each and are run by hand, as are blocks of 135 KiB.
