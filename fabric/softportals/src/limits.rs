@@ -108,7 +108,7 @@ impl Limits {
     }
 
     /// What programs are given that ask for none of a thing: they fill in what they know, and use the rest. As much as the
-    /// reference library gives whoever does not ask.
+    /// reference library gives programs that do not ask.
     const UNASKED: Self = Self {
         max_entries: 1024,
         max_unexpected_headers: 1024,
@@ -149,8 +149,8 @@ impl Limits {
         max_eq_size: 1,
     };
 
-    /// What is asked for, as far as `most` allows, and at least what an interface cannot be without. Whoever asks for none of a
-    /// thing has not thought of it.
+    /// What is asked for, as far as `most` allows, and at least what an interface cannot be without. A program that asks for
+    /// none of a thing has not thought of it.
     #[must_use]
     pub fn within(self, most: &Self) -> Self {
         macro_rules! each {

@@ -472,7 +472,7 @@ impl Portals {
     pub(super) fn next(&mut self, which: Which) -> Option<Got> {
         let got = self.ground.queues.next(which);
         if got.is_some() {
-            // What it tells of may come behind atomics, and whoever hears of it looks at their words.
+            // What it tells of may come behind atomics, and its reader looks at their words.
             self.ground.ni.see_atomics();
         }
         self.ground

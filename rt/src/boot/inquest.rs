@@ -255,7 +255,7 @@ impl Inquest {
         by_panic && panicked.is_some_and(|panicked| panicked < blamed)
     }
 
-    /// Whom it blames, where that one has not ended.
+    /// The peer that it blames, where that peer has not ended.
     fn awaited(&self, rank: u32) -> Option<(u32, Leaving)> {
         let lives = |&(_, peer, how): &(u64, u32, Leaving)| {
             let end = self.ranks[peer as usize].end;
@@ -269,7 +269,7 @@ impl Inquest {
         blames.iter().find_map(lives)
     }
 
-    /// It ended because of somebody who was told, or of somebody who did.
+    /// Returns true if the rank ended because of a peer that was named before, directly or by a chain of peers.
     fn follows_told(&self, rank: u32) -> bool {
         let mut seen = BTreeSet::from([rank]);
         let mut ahead = vec![rank];

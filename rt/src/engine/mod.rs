@@ -147,7 +147,7 @@ pub(crate) struct Core {
     now: Time,
     /// One-sided commands at the driver.
     moving: usize,
-    /// Who is to hear of peers that failed.
+    /// Called with each peer that failed.
     pub(crate) on_failure: Option<OnFailure>,
 }
 
@@ -194,7 +194,7 @@ enum Wanted {
 }
 
 impl Wanted {
-    /// To whom it goes, where no operation of ours says so.
+    /// The rank that it goes to, where no operation of ours says so.
     fn peer(&self) -> Option<u32> {
         match self {
             Self::Greet { rank, .. } | Self::Count { rank, .. } => Some(*rank),

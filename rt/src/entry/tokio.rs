@@ -39,7 +39,7 @@ where
 struct Tokio(Option<Runtime>);
 
 impl Drop for Tokio {
-    /// A rank that panics waits for nobody: its peers wait for its end.
+    /// A rank that panics waits for no peer: its peers wait for its end.
     fn drop(&mut self) {
         if let Some(tokio) = self.0.take_if(|_| thread::panicking()) {
             tokio.shutdown_background();

@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(poll(course), Poll::Ready(7));
     }
 
-    /// The last of those who await it is told, and none that awaited it before.
+    /// The last task that awaits it is woken, and none that awaited it before.
     #[test]
     fn it_goes_on_on_the_thread_that_wakes_it_and_wakes_the_task_that_awaits_it_last() {
         let (waker, wakers) = mpsc::channel();

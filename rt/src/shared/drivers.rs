@@ -144,7 +144,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Where nothing runs tasks, one who waits for a task does, and is woken when others are ready. Whether any ran.
+    /// Where nothing runs tasks, a thread that waits for one does, and is woken when others are ready. Whether any ran.
     #[cold]
     pub(crate) fn run_elsewhere(&self, waker: &Waker) -> bool {
         if !self.may_turn_elsewhere() || self.drivers.are_there() {

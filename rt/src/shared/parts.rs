@@ -99,8 +99,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Has the engine say which peers failed, before the application can know. Who never heard where the others are has lost them
-    /// all, and that is no fault of theirs.
+    /// Has the engine say which peers failed, before the application can know. A rank that never heard where the others are
+    /// has lost them all, and that is no fault of theirs.
     pub(crate) fn report_failures(&mut self) {
         let Some(reporter) = self.reporter.clone() else {
             return;

@@ -316,7 +316,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
 
     /// A descriptor that is readable as soon as there is news: an event that waits, a counter that moved since [`Self::look`], an
     /// end of waiting. What came before it was armed counts, so none is missed; events that were taken count no more, unless the
-    /// interface believes only who polls.
+    /// interface believes only a caller that polls.
     pub fn arm(&self) -> Arc<OwnedFd> {
         let mut state = self.shared.lock();
         let due = state.is_due();

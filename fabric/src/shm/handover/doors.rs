@@ -72,7 +72,7 @@ impl Doors {
         self.0.retain(|door| door.path.is_none());
     }
 
-    /// The next who calls, if anybody does within `limit`; not when there is something to read from `stop`.
+    /// The next connection, if one comes within `limit`; not when there is something to read from `stop`.
     pub(super) fn answer(
         &self,
         stop: Option<&OwnedFd>,
@@ -142,7 +142,7 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
                 }
                 return Err(io::Error::other(TwoUsers { theirs, ours }));
             }
-            // Where there is nobody says less than where somebody is.
+            // A name without a listener says less than one with a listener.
             Err(Errno::NOENT) => {}
             Err(why) => failed = why,
         }

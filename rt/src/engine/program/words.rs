@@ -208,7 +208,7 @@ impl Core {
         !self.ended && (comes(one) || comes(other))
     }
 
-    /// Both calls, for the error of whoever was told that these two ranks disagree.
+    /// Both calls, for the error of a rank that was told that these two ranks disagree.
     pub(crate) fn words(&self, ctx: u32, ranks: [usize; 2]) -> Option<Box<[String; 2]>> {
         let (tag, _) = self.programs.calls.revoked_from(ctx)?;
         let words = &self.programs.words;

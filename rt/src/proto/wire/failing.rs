@@ -45,7 +45,7 @@ pub(crate) struct Agree {
     /// One of the `SAY_*` numbers.
     pub(crate) what: u8,
     pub(crate) flag: u8,
-    /// 1 if the sender says more of who is down: parts come in order, and this is not the last.
+    /// 1 if the sender says more of which ranks are down: parts come in order, and this is not the last.
     pub(crate) more: u8,
     /// Of a report: 1 if this is what the sender has promised to keep to.
     pub(crate) promised: u8,

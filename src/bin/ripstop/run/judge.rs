@@ -59,7 +59,7 @@ impl Job {
         }
     }
 
-    /// It is not known who failed first, and will not be.
+    /// It is not known which rank failed first, and will not be.
     fn blame_likeliest(&mut self) {
         let rank = match self.inquest.finding() {
             // Its end is long awaited, and the others are sure that it failed.
