@@ -15,7 +15,10 @@ use ripstop_fabric::{
     shm::{Board, Shm, ShmConfig},
 };
 
-use crate::world::{Rank, local, noise, peer};
+use crate::{
+    processes::files_of,
+    world::{Rank, local, noise, peer},
+};
 
 /// Worlds that are broken. The process belongs to this test alone: every memfd it has open is scribbled on.
 const ROUNDS: u64 = 60;
@@ -64,16 +67,20 @@ fn break_a_world(seed: u64) {
         targets.len()
     );
     if seed.is_multiple_of(4) {
-        return while_it_changes(&targets, seed, || {
+        while_it_changes(&targets, seed, || {
             use_everything(&mut ranks, &keys, &mut memory, &mut random)
         });
-    }
-    for _ in 0..6 {
-        for target in &targets {
-            write_nonsense(target, &mut random);
+    } else {
+        for _ in 0..6 {
+            for target in &targets {
+                write_nonsense(target, &mut random);
+            }
+            use_everything(&mut ranks, &keys, &mut memory, &mut random);
         }
-        use_everything(&mut ranks, &keys, &mut memory, &mut random);
     }
+    drop(ranks);
+    let left = files_of(&board.address());
+    assert!(left.is_empty(), "left behind: {left:?}");
 }
 
 /// Writes nonsense from another thread meanwhile, so that what was checked is something else when it is used.

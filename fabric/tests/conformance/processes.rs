@@ -1,7 +1,6 @@
 //! Claims about ranks that are processes. The test binary starts itself again for each rank: `a_rank` is where they begin.
 
 use std::{
-    collections::BTreeSet,
     env,
     process::{Child, Command as Process, ExitStatus, Stdio},
     sync::Arc,
@@ -769,18 +768,17 @@ fn a_board_that_is_not_there_is_a_clear_error() {
 
 #[test]
 fn nothing_is_left_behind() {
-    let before = shared_files();
     let mut child = start("leftovers", 0, "", 0);
     assert!(end_of(&mut child).success());
     let mut job = Job::new(2, 0).start("flood", 1);
+    let board = job.board.address();
     let mut survivor = job.own_rank(0);
     survivor.until("the flood", |heard| heard.messages.len() > 10);
     job.kill(0);
     drop(survivor);
     drop(job);
-    let after = shared_files();
-    let new: Vec<_> = after.difference(&before).collect();
-    assert!(new.is_empty(), "left behind: {new:?}");
+    let left = files_of(&board);
+    assert!(left.is_empty(), "left behind: {left:?}");
 }
 
 /// In a process of its own, where nobody else opens anything.
@@ -808,6 +806,9 @@ fn leave_nothing_behind() {
             .unwrap();
         world.close(1);
         world.settle();
+        drop(world);
+        let left = files_of(&board.address());
+        assert!(left.is_empty(), "left behind: {left:?}");
     };
     // The first round may open what stays open for the whole process.
     round(0);
@@ -878,12 +879,15 @@ fn held() -> (usize, usize) {
     )
 }
 
-/// Ripstop's files where shared memory is usually left.
-fn shared_files() -> BTreeSet<String> {
+/// The files of this board's ranks where sockets and shared memory may be. Other tests have boards of their own at the same time.
+pub(crate) fn files_of(board: &str) -> Vec<String> {
+    let name = board.split(':').nth(5).expect("a board's address");
     let in_dir = |dir| std::fs::read_dir(dir).into_iter().flatten();
     let names = ["/dev/shm", "/tmp"].into_iter().flat_map(in_dir);
     let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| name.contains("ripstop")).collect()
+    names
+        .filter(|file| file.contains("ripstop") && file.contains(name))
+        .collect()
 }
 
 #[test]

@@ -49,7 +49,11 @@ impl Board {
             .open(spaces)
             .map_err(|why| refusal(why.kind(), address, &why.to_string()))?;
         let Address {
-            len, size, cookie, ..
+            len,
+            size,
+            cookie,
+            name,
+            ..
         } = parsed;
         let region = Region::open(fd, len, true)
             .map_err(|why| refusal(why.kind(), address, &format!("it cannot be mapped: {why}")))?;
@@ -59,6 +63,7 @@ impl Board {
             size,
             job,
             cookie,
+            name,
             spaces,
             patience: PATIENCE,
         };

@@ -81,13 +81,14 @@ impl Board {
         entered
     }
 
-    /// Marks a rank as gone. Whether it was there until now: then its neighbours have to be told.
+    /// Marks a rank of this process as gone. Returns true if it was there until now: then its neighbors have to be told.
     pub(in super::super) fn leave(&self, rank: u32, failed: bool) -> bool {
         let left = self.step(rank, READY, if failed { FAILED } else { FINISHED });
         if left {
             self.changes().fetch_add(1, Release);
-            self.release_thread(rank);
         }
+        // Even if the board says nonsense: the thread may be listening at sockets in a directory.
+        self.release_thread(rank);
         left
     }
 

@@ -39,6 +39,8 @@ pub struct Board {
     /// How many ranks of the job there is room for notes of.
     job: u32,
     cookie: u64,
+    /// What its sockets are named by.
+    name: u64,
     /// The namespaces of this process.
     spaces: Spaces,
     /// The longest that this process waits until another rank hands something over.
@@ -83,13 +85,13 @@ impl Board {
         region.atomic_u32(SIZE_AT).store(size, Relaxed);
         region.atomic_u32(JOB_AT).store(job, Relaxed);
         region.atomic_u64(COOKIE_AT).store(cookie, Relaxed);
-        region.atomic_u64(NAME_AT).store(name, Relaxed);
         region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
         let board = Self {
             region,
             size,
             job,
             cookie,
+            name,
             spaces: Spaces::own(),
             patience: PATIENCE,
         };
@@ -287,7 +289,6 @@ const SIZE_AT: usize = 12;
 const COOKIE_AT: usize = 16;
 const JOB_AT: usize = 24;
 const ATTACHED_AT: usize = 28;
-const NAME_AT: usize = 32;
 const MAKER_USER_SPACE_AT: usize = 40;
 const MAKER_PID_SPACE_AT: usize = 44;
 const SPREAD_AT: usize = 48;

@@ -17,8 +17,7 @@ use super::{
         handover::{self, Meeting},
         spaces::{self, Spaces},
     },
-    Board, CALLS, CALLS_HEARD, MAKER_PID_SPACE_AT, MAKER_USER_SPACE_AT, NAME_AT, PATHS_AT,
-    SPREAD_AT,
+    Board, CALLS, CALLS_HEARD, MAKER_PID_SPACE_AT, MAKER_USER_SPACE_AT, PATHS_AT, SPREAD_AT,
 };
 
 impl Board {
@@ -32,8 +31,8 @@ impl Board {
     }
 
     /// What names its sockets, which is no secret.
-    pub(in super::super) fn name(&self) -> u64 {
-        self.region.atomic_u64(NAME_AT).load(Relaxed)
+    pub(in super::super) const fn name(&self) -> u64 {
+        self.name
     }
 
     /// Whether ranks may have to ask for descriptors, so that each needs a thread that answers.
@@ -88,9 +87,8 @@ impl Board {
 
     /// The rank has left: when its thread is of this process, it has ended when this returns.
     pub(super) fn release_thread(&self, rank: u32) {
-        if self.hands_over() {
-            handover::close(self, rank);
-        }
+        // Whether the board says that ranks hand over or not: that may be nonsense by now.
+        handover::close(self, rank);
     }
 
     /// The same board, on which this process waits no longer than so for what others hand over.
