@@ -1,5 +1,7 @@
-//! Who may access an end's memory now. The engine asks for what comes by message, a simulated adapter for what is put and got
-//! without this rank's help. A real one cannot ask: there, that nobody comes without being let in is up to the origins.
+//! Decides which ranks may access an end's memory now.
+//!
+//! The engine asks for operations that come by message. A simulated adapter asks for puts and gets that need no help from this
+//! rank. A real adapter cannot ask, so there the origins alone make sure that they access memory only when they may.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +14,7 @@ use ripstop_fabric::driver::{Doorkeeper, Peer};
 use super::{ledger::Ledger, locks::Door};
 use crate::sync::{Mutex, lock};
 
-/// Shared with the adapter, which may ask at any time.
+/// Access rules of one end, shared with the adapter, which may ask at any time.
 #[derive(Default)]
 pub(super) struct Entrance(Arc<Shared>);
 
@@ -23,21 +25,21 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// By world rank: whom we may have posted to.
+    /// Counts shared with neighbors to which we may have posted, by world rank.
     near: BTreeMap<u32, Arc<Ledger>>,
     door: Door,
-    /// Everybody is let in whom the door does not keep out.
+    /// True if every rank may access the memory, unless another rank has locked it exclusively.
     open: bool,
 }
 
 impl Entrance {
-    /// For the adapter.
+    /// Returns the handle through which the adapter asks.
     pub(super) fn keeper(&self) -> Weak<dyn Doorkeeper> {
         let keeper: Arc<dyn Doorkeeper> = Arc::clone(&self.0) as _;
         Arc::downgrade(&keeper)
     }
 
-    /// A neighbour that may be posted to from now on.
+    /// Adds a neighbor to which we may post from now on.
     pub(super) fn meet(&self, rank: u32, ledger: &Arc<Ledger>) {
         lock(&self.0.state).near.insert(rank, Arc::clone(ledger));
     }
@@ -46,7 +48,7 @@ impl Entrance {
         lock(&self.0.state).open = open;
     }
 
-    /// What is done at the door.
+    /// Runs `deed` on the lock.
     pub(super) fn at_door<R>(&self, deed: impl FnOnce(&mut Door) -> R) -> R {
         deed(&mut lock(&self.0.state).door)
     }

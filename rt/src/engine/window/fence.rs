@@ -1,12 +1,14 @@
-//! Fences: a dissemination barrier over counters (after Hensgen, Finkel and Manber 1988).
+//! Fences of windows: a dissemination barrier over counters (after Hensgen, Finkel and Manber 1988).
 //!
-//! In round k a rank counts at the rank 2ᵏ further, and waits for the rank 2ᵏ before. After ⌈log₂ size⌉ rounds all have come.
-//! The counters are never reset: fence number n is passed in a round when the upper part of the round's counter is at n.
+//! In round k a rank adds to a counter of the rank 2ᵏ after it, and waits for the rank 2ᵏ before it. All ranks have come after
+//! ⌈log₂ size⌉ rounds. The counters are never reset: fence number n has passed a round when the upper part of the round's
+//! counter is at least n.
 //!
-//! A fence either ends the epochs of all ranks, or of none: who has ended takes its memory for its own again. So the lower part
-//! counts the endings, and whoever sees another number than its own says so to all that come after, and fails. So does who waits
-//! for a rank that is gone: not all are told of that. A rank gets through only over paths from all others on which all agree.
-//! Failing is for good.
+//! A fence ends the epochs of either all ranks or none, because a rank that has ended its epoch uses its memory for itself again.
+//! So the lower part of a counter counts the endings. A rank that sees another number than its own fails, and notifies the ranks
+//! after it in all rounds. A rank that waits for a failed peer does the same, because not every rank learns of that failure by
+//! itself. So a rank passes a fence only if all ranks agree on every path from them to it. Once failed, a window's fences
+//! stay failed.
 
 use std::mem;
 
@@ -23,49 +25,49 @@ use crate::{
     proto::wire::{COUNT_FENCES, Kind, Tally},
 };
 
-/// The fences of one end.
+/// Fences of one end.
 pub(super) struct Fences {
     rounds: Vec<Round>,
-    /// Fences that this rank has come to.
+    /// Fences to which this rank has come.
     come: u64,
-    /// How many of them ended its epoch.
+    /// Fences that ended this rank's epoch.
     endings: u64,
-    /// The round that the last of them is in.
+    /// Round that the last fence is in.
     round: usize,
-    /// The last of them is not over.
+    /// True while the last fence is in progress.
     under_way: bool,
-    /// Whom it waits for.
+    /// World rank for which the last fence waits.
     awaited: Option<u32>,
-    /// It ends the epoch.
+    /// True if the last fence ends the epoch.
     ending: bool,
-    /// No fence will be passed any more.
+    /// Reason why no further fence will be passed.
     failed: Option<Failed>,
 }
 
 struct Round {
-    /// Where the rank before us counts, if there was memory for it.
+    /// Counter to which the rank before us adds; `None` if there was no memory for it.
     counter: Option<Counter>,
-    /// What the counter of the rank after us has come to by our additions.
+    /// Value that our additions have given to the counter of the rank after us.
     said: Word,
 }
 
-/// Whether a window's fences can count.
+/// Says whether the fences of a window use counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gates {
     Counted,
-    /// They do, and one that was given up is still under way.
+    /// Counters are used, but an abandoned fence of the other kind is still in progress and must be passed first.
     Earlier,
-    /// The driver has no counters: a barrier of messages does it.
+    /// The driver has no counters, so the caller uses a barrier of messages.
     None,
 }
 
-/// The end of a fence.
+/// Outcome of a fence; an error names the rank that is its cause.
 pub(crate) type Passed = Result<(), (u32, ErrorKind)>;
 
-/// Or what it waits for, unless that is something else than a gate.
+/// Outcome of a fence, or what it still waits for: a gate, or `None` for anything else.
 pub(crate) type Looked = Result<Passed, Option<AwaitedGate>>;
 
-/// What a fence waits for in a round.
+/// The counter for which a fence waits in a round.
 #[derive(Debug)]
 pub(crate) struct AwaitedGate {
     counter: Counter,
@@ -73,7 +75,7 @@ pub(crate) struct AwaitedGate {
 }
 
 impl AwaitedGate {
-    /// Whether the rank before us has come.
+    /// Returns true if the rank before us has come.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.counter.value() >= self.from
@@ -81,12 +83,12 @@ impl AwaitedGate {
 }
 
 impl Fences {
-    /// A rank whose silence would leave us waiting for ever.
+    /// Returns the rank for which the fence in progress waits.
     pub(super) fn awaited(&self) -> Option<u32> {
         self.awaited.filter(|_| self.under_way)
     }
 
-    /// Fences that this rank was through with.
+    /// Returns the number of fences that this rank has passed.
     pub(super) fn passed(&self) -> u64 {
         self.come - u64::from(self.under_way)
     }
@@ -95,19 +97,19 @@ impl Fences {
         self.rounds.get(round)?.counter.as_ref()
     }
 
-    /// What the rank before us has said in this round.
+    /// Returns the word of the rank before us in this round.
     fn heard(&self) -> Option<Word> {
         let counter = self.counter(self.round)?;
         Some(Word(counter.value()))
     }
 
-    /// Whether this rank has come to the last fence in this round.
+    /// Returns true if this rank has announced the last fence in this round.
     fn has_said(&self) -> bool {
         let round = self.rounds.get(self.round);
         round.is_some_and(|round| round.said.come() >= self.come)
     }
 
-    /// Why the rank before us, which has come, keeps us from passing.
+    /// Returns the reason why the rank before us, which has come, keeps us from passing.
     fn objection(&self, before: u32) -> Option<Failed> {
         let word = self.heard()?;
         if word.agrees(self.come, self.endings) {
@@ -121,8 +123,8 @@ impl Fences {
 }
 
 impl Engine {
-    /// This rank comes to the next fence, or goes on to wait in one that was given up. That may be one of the other kind: then
-    /// it is to be passed before the one that is asked for.
+    /// Comes to the next fence, or continues an abandoned one. If the abandoned fence is of the other kind, it must be passed
+    /// before the requested one begins ([`Gates::Earlier`]).
     pub(crate) fn begin_fence(&mut self, id: WindowId, ending: bool) -> Gates {
         if !self.driver.caps().counters {
             return Gates::None;
@@ -143,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Makes the counters at the first fence, and says where they are to those who will count there.
+    /// Creates the counters at the first fence, and sends their keys to the ranks that will add to them.
     fn make_gates(&mut self, id: WindowId) {
         let Some(group) = self.core.members(id.ctx).cloned() else {
             return;
@@ -162,7 +164,8 @@ impl Engine {
             rounds.push(Round { counter, said });
             keys.push((before, key));
         }
-        // Peers learn it in the rounds that have one, and where they ask for the others.
+        // Without memory for a counter these fences fail. Peers learn that in the rounds that have a counter, and from the
+        // refusal sent below in the others.
         let lacks = rounds.iter().any(|round| round.counter.is_none());
         end.fences = Some(Fences {
             rounds,
@@ -191,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// Goes through the last fence as far as that is possible now.
+    /// Advances the last fence as far as is possible now.
     pub(crate) fn go_through(&mut self, id: WindowId, gates: Gates) -> Looked {
         if !self.core.is_all_quiet(id) {
             return Err(None);
@@ -203,7 +206,7 @@ impl Engine {
             .ok_or_else(|| self.core.awaited_gate(id))
     }
 
-    /// Through its rounds. Only when nothing of ours is under way.
+    /// Advances the last fence through its rounds. Call only when none of our operations is in flight.
     fn pass_fence(&mut self, id: WindowId) -> Option<Passed> {
         let Some(group) = self.core.members(id.ctx).cloned() else {
             return Some(Ok(()));
@@ -240,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Counts at the rank after us in this round, once for each fence; whether that could be done.
+    /// Adds to the counter of the rank after us in this round, once for each fence. Returns true if that was done.
     fn say_gate(&mut self, id: WindowId, after: u32) -> bool {
         if self.core.fences(id).is_none_or(|fences| fences.has_said()) {
             return true;
@@ -252,12 +255,13 @@ impl Engine {
         said
     }
 
-    /// Has the driver wake who waits in a fence.
+    /// Asks the driver to wake the thread when the fence can advance.
     pub(crate) fn watch_fence(&mut self, id: WindowId) {
         if !self.core.is_all_quiet(id) {
-            return; // what is waited for are own operations
+            return; // the fence waits for our own operations
         }
-        // Also if it has come since the last look: that must lead to another one, because the next round is not watched.
+        // Watch even if the rank before us has come since the last check: the next round is not watched, so we must be woken to
+        // check it.
         let Some(fences) = self.core.fences(id) else {
             return;
         };
@@ -283,7 +287,7 @@ impl Core {
         Some(AwaitedGate { counter, from })
     }
 
-    /// Whether the rank before us in this round has come.
+    /// Returns true if the rank before us in this round has come.
     fn has_come(&mut self, id: WindowId) -> bool {
         let has_come = |fences: &mut Fences| {
             fences
@@ -293,7 +297,7 @@ impl Core {
         self.fences(id).is_none_or(has_come)
     }
 
-    /// Says in a round what there is to say; whether the rank after us has told where.
+    /// Adds the word that is due to a counter of the rank after us. Returns false if that rank has not sent its key yet.
     fn say_in(&mut self, id: WindowId, round: usize, after: u32) -> bool {
         let Self {
             windows, wanted, ..
@@ -303,7 +307,7 @@ impl Core {
         };
         let gate = end.near.get(&after).and_then(|near| near.gate.as_ref());
         let Some((gate, fences)) = gate.zip(end.fences.as_mut()) else {
-            return false; // it has not come to its first fence
+            return false; // the rank after us has not come to its first fence
         };
         let Some(place) = fences.rounds.get_mut(round) else {
             return false;
@@ -319,7 +323,7 @@ impl Core {
         true
     }
 
-    /// No fence of this window is passed any more: says so in all rounds, also to those whose round is over.
+    /// Fails all further fences of this window, and says so in all rounds, including those already passed.
     fn fail_fences(&mut self, id: WindowId, failed: Failed) {
         if let Some(fences) = self.fences(id) {
             fences.failed = fences.failed.or(Some(failed));
@@ -338,7 +342,7 @@ impl Core {
         }
     }
 
-    /// A rank that has not told where to count in a fence may have no end any more: it is to say so, now or later.
+    /// Asks a rank that has sent no key for its fence counter to say when it has freed its end, now or later.
     fn ask_to_fence(&mut self, id: WindowId, after: u32) {
         let near = self.windows.near(id, after);
         if near.is_some_and(|near| !mem::replace(&mut near.asked_to_fence, true)) {
@@ -347,13 +351,13 @@ impl Core {
         }
     }
 
-    /// There is no end here that comes to fences.
+    /// Answers that no end here comes to fences.
     pub(super) fn refuse_fences(&mut self, id: WindowId, rank: u32) {
         let refusal = id.note(Kind::NoWindow, COUNT_FENCES, 0);
         self.peers.control(rank, &refusal);
     }
 
-    /// A member whose end keeps a fence, in which this rank waits for `awaited`, from ever being passed.
+    /// Returns the reason why a fence in which this rank waits for `awaited` can never be passed: a member has failed or left.
     fn lost_in(&self, id: WindowId, group: &Group, awaited: u32) -> Option<Failed> {
         let end = self.windows.ends.get(&id)?;
         let last = end.near.get(&awaited).and_then(|near| near.last_fence);
@@ -388,7 +392,7 @@ impl Core {
     }
 }
 
-/// The ranks after and before one in a round; `None` after the last round.
+/// Returns the ranks after and before this one in a round, or `None` after the last round.
 fn partners(group: &Group, me: u32, round: usize) -> Option<(u32, u32)> {
     let (size, rank) = (group.len(), group.local_of(me)?);
     let distance = 1_usize.checked_shl(u32::try_from(round).ok()?)?;

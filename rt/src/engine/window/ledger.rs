@@ -1,12 +1,15 @@
-//! What this rank and a neighbour have counted of each other at one window, for the engine and for the threads of the
-//! application. Where the neighbour's counters are mapped here, epochs begin and end by these words alone, and the engine, its
-//! lock and its turns have no part in it.
+//! Counts that this rank and one neighbor keep of each other at one window, shared by the engine and the application's threads.
 //!
-//! Budget of an epoch with neighbours that come in time: no allocation, no system call, no lock; `tests/budget_windows.rs`
-//! watches it.
+//! If the neighbor's counters are mapped here, epochs begin and end through these words alone. The engine, its lock and its
+//! turns have no part in that.
 //!
-//! Who may change what: `posts` the thread that has the window, `accesses` and the counter of completions whoever has begun the
-//! access that is under way, the notes and `down` the engine.
+//! Budget of an epoch whose neighbors come in time: no allocation, no system call, no lock (checked by
+//! `tests/budget_windows.rs`).
+//!
+//! Writers of each field:
+//! - `posts`: the thread that has the window
+//! - `accesses`, and the neighbor's counter of completions: the thread whose access is in progress
+//! - the notes and `down`: the engine
 
 use std::sync::{
     OnceLock,
@@ -20,57 +23,57 @@ use ripstop_fabric::offload::Counter;
 
 use super::tally::Ours;
 
-/// The counts of two neighbours.
+/// Counts of this rank and one neighbor.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// Where the neighbour counts.
+    /// Our counters, to which the neighbor adds.
     ours: OnceLock<Ours>,
-    /// Where we count, as this process maps it.
+    /// The neighbor's counters, to which we add, as this process maps them.
     theirs: OnceLock<Mapped>,
-    /// Exposures that we opened to it.
+    /// Exposures that we have opened to the neighbor.
     posts: AtomicU64,
-    /// How many of them it has completed, as far as notes say.
+    /// Exposures of ours that the neighbor has completed, as far as notes say.
     noted_completed: AtomicU64,
-    /// Exposures that it opened to us, as far as notes say.
+    /// Exposures that the neighbor has opened to us, as far as notes say.
     noted_posted: AtomicU64,
-    /// Twice how many of them we have accessed, and one more while the last access is under way.
+    /// Twice the number of its exposures that we have accessed, plus one while the last access is in progress.
     accesses: AtomicU64,
-    /// Our operations under way on its memory that the engine carries.
+    /// Operations of ours in flight on its memory that go through the engine.
     under_way: AtomicU32,
-    /// Our lock of its memory is held.
+    /// True while we hold the lock of its memory.
     inside: AtomicBool,
-    /// It is gone, and somebody may have to be told so.
+    /// True once the neighbor is down. Threads then go to the engine, which returns the error.
     down: AtomicBool,
-    /// The runtime is closed, and accesses nothing more.
+    /// True once the runtime is closed and may begin no further access.
     ended: AtomicBool,
 }
 
-/// Of `accesses`: the last is under way.
+/// Bit of `accesses` that is set while the last access is in progress.
 const UNDER_WAY: u64 = 1;
-/// What an access adds to `accesses` when it begins.
+/// Amount added to `accesses` when an access begins.
 const BEGIN: u64 = 2 + UNDER_WAY;
 
-/// Counters of a neighbour that this process adds to.
+/// A neighbor's counters, mapped so that this process can add to them.
 pub(super) struct Mapped {
     pub(super) posted: Counter,
     pub(super) completed: Counter,
 }
 
-/// What was said to a neighbour without the engine.
+/// Result of notifying a neighbor without the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Said {
-    /// It will see it.
+    /// The neighbor will see the new count.
     Heard,
-    /// It may sleep, and is to be woken.
+    /// The neighbor may be asleep and must be woken.
     Wake,
-    /// Nothing: that is for the engine.
+    /// The neighbor was not notified; the engine must do that.
     Unsaid,
 }
 
-/// What an application does without the engine.
+/// Calls that an application makes without the engine.
 impl Ledger {
-    /// Opens this end once more.
+    /// Opens this end to the neighbor once more.
     #[inline]
     pub(crate) fn post(&self) -> Said {
         let Some(theirs) = self.mapped() else {
@@ -78,12 +81,12 @@ impl Ledger {
         };
         self.add_post();
         let said = theirs.posted.step().into();
-        // While the neighbour looks at what we posted, and not at this.
+        // Prefetch the counter that we add to next, while the neighbor is busy with its access.
         theirs.completed.expect();
         said
     }
 
-    /// Ends the access that `begin` has begun.
+    /// Ends the access that [`begin`](Self::begin) has begun.
     #[inline]
     pub(crate) fn complete(&self) -> Said {
         let theirs = self.mapped().filter(|_| self.is_quiet());
@@ -102,29 +105,29 @@ impl Ledger {
     }
 }
 
-/// What both do.
+/// Calls of both the engine and the application.
 impl Ledger {
-    /// Exposures that the neighbour opened to us and we have not accessed.
+    /// Returns true if the neighbor has opened an exposure to us that we have not accessed yet.
     #[inline]
     pub(crate) fn is_posted(&self) -> bool {
         self.posted() > self.starts()
     }
 
-    /// Whether it has completed all accesses that we opened our end for.
+    /// Returns true if the neighbor has completed all accesses for which we have opened our end.
     #[inline]
     pub(crate) fn is_completed(&self) -> bool {
         self.completed() >= self.posts()
     }
 
-    /// Begins an access, if the neighbour has posted and there is none.
+    /// Begins an access and returns true, if the neighbor has posted and no access is in progress.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
         let before = self.accesses.load(Relaxed);
         if before & UNDER_WAY != 0 || self.posted() <= before / 2 {
             return false;
         }
-        // Another thread may have accessed it between the two, or have ended the runtime: whoever does that sees this access, or
-        // is seen here.
+        // Another thread may have begun an access since the load, or may be closing the runtime. With sequential consistency
+        // either that thread sees this access, or this thread sees `ended` below.
         let begun = self
             .accesses
             .compare_exchange(before, before + BEGIN, SeqCst, Relaxed);
@@ -138,30 +141,30 @@ impl Ledger {
         goes_on
     }
 
-    /// Takes `begin` back: nothing has been done yet.
+    /// Undoes `begin`, before anything was done in the access.
     pub(crate) fn unbegin(&self) {
         self.accesses.fetch_sub(BEGIN, Release);
     }
 
-    /// Whether this access of ours has ended. Another thread's may have begun since.
+    /// Returns true if this access of ours has ended. Another thread's access may have begun since.
     #[inline]
     pub(crate) fn is_over(&self, access: u64) -> bool {
         self.accesses.load(SeqCst) != 2 * access + UNDER_WAY
     }
 
-    /// Whether this access of ours has ended, and nothing is to be said about it.
+    /// Returns true if this access of ours has ended and there is no error to report about it.
     #[inline]
     pub(crate) fn has_ended(&self, access: u64) -> bool {
         self.is_over(access) && !self.down.load(Relaxed)
     }
 
-    /// Whether no operation of ours that the engine carries is under way there.
+    /// Returns true if none of our operations that go through the engine is in flight on its memory.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.under_way.load(Acquire) == 0
     }
 
-    /// Whether our lock of its memory is held.
+    /// Returns true if we hold the lock of its memory.
     #[inline]
     pub(crate) fn is_inside(&self) -> bool {
         self.inside.load(Acquire)
@@ -172,20 +175,20 @@ impl Ledger {
         self.posts.load(Relaxed)
     }
 
-    /// The number of the last access.
+    /// Returns the number of our last access.
     #[inline]
     pub(crate) fn starts(&self) -> u64 {
         self.accesses.load(Relaxed) / 2
     }
 
-    /// Exposures that it opened to us.
+    /// Returns the number of exposures that the neighbor has opened to us.
     #[inline]
     pub(super) fn posted(&self) -> u64 {
         let counted = self.ours.get().map_or(0, |ours| ours.posted.value());
         self.noted_posted().saturating_add(counted)
     }
 
-    /// How many of ours it has completed.
+    /// Returns the number of our exposures that the neighbor has completed.
     #[inline]
     pub(super) fn completed(&self) -> u64 {
         let counted = self.ours.get().map_or(0, |ours| ours.completed.value());
@@ -193,7 +196,7 @@ impl Ledger {
     }
 }
 
-/// What the engine does, which is locked.
+/// Calls of the engine, made under its lock.
 impl Ledger {
     pub(super) fn ours(&self) -> Option<&Ours> {
         self.ours.get()
@@ -203,7 +206,7 @@ impl Ledger {
         let _earlier = self.ours.set(ours);
     }
 
-    /// From here on what is said goes to these counters.
+    /// Sets the neighbor's counters, to which all later notifications go.
     pub(super) fn map(&self, theirs: Mapped) {
         let _earlier = self.theirs.set(theirs);
     }
@@ -212,7 +215,7 @@ impl Ledger {
         self.theirs.get()
     }
 
-    /// Returns what they are then.
+    /// Counts one more exposure and returns the new count.
     pub(super) fn add_post(&self) -> u64 {
         let posts = self.posts() + 1;
         self.posts.store(posts, Relaxed);
@@ -223,10 +226,10 @@ impl Ledger {
         self.accesses.load(SeqCst) & UNDER_WAY != 0
     }
 
-    /// The neighbour was told, or cannot be.
+    /// Ends the access in progress, after the neighbor was notified or if it cannot be notified.
     #[inline]
     pub(super) fn end_access(&self) {
-        // Nobody else changes it while an access is under way.
+        // Only the thread with the access changes this word while the access is in progress.
         let now = self.accesses.load(Relaxed);
         self.accesses.store(now & !UNDER_WAY, Release);
     }
@@ -239,7 +242,8 @@ impl Ledger {
         self.noted_completed.load(Acquire)
     }
 
-    /// Notes are absolute: an old one changes nothing. Who reads one without the lock sees what was stored before it.
+    /// Records a note. Notes are absolute counts, so an old one changes nothing. The release order makes data that was stored
+    /// before the note visible to a thread that reads the count without the lock.
     pub(super) fn note_posted(&self, count: u64) {
         self.noted_posted.fetch_max(count, Release);
     }
@@ -248,7 +252,7 @@ impl Ledger {
         self.noted_completed.fetch_max(count, Release);
     }
 
-    /// It will not complete what is missing.
+    /// Counts all missing completions as done, because the neighbor will not complete them.
     pub(super) fn give_up(&self) {
         let missing = self.posts().saturating_sub(self.completed());
         self.noted_completed.fetch_add(missing, Release);
@@ -258,7 +262,7 @@ impl Ledger {
         self.under_way.fetch_add(1, Relaxed);
     }
 
-    /// Whether it was the last.
+    /// Ends an operation and returns true if it was the last in flight.
     pub(super) fn operation_ends(&self) -> bool {
         self.under_way.fetch_sub(1, Release) == 1
     }
@@ -267,7 +271,7 @@ impl Ledger {
         self.inside.store(inside, Release);
     }
 
-    /// Whether the neighbour is gone.
+    /// Returns true if the neighbor is down.
     pub(crate) fn is_down(&self) -> bool {
         self.down.load(Relaxed)
     }

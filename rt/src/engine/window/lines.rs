@@ -1,4 +1,4 @@
-//! Updates on their way to targets, and answers on their way back.
+//! Queues of updates on their way to targets, and of answers on their way back.
 
 use std::collections::VecDeque;
 
@@ -17,29 +17,29 @@ use crate::{
     proto::wire::{Base, Kind, OK, OpId, REFUSED, Update, Updated},
 };
 
-/// A part of an operation that fits into a message.
+/// A part of an operation that fits into one message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) op: OpId,
     pub(super) id: WindowId,
     pub(super) deed: Deed,
-    /// In the target's memory.
+    /// Position in the target's memory, in bytes.
     pub(super) at: u64,
-    /// In the operation's buffer.
+    /// Position in the operation's buffer, in bytes.
     pub(super) from: u64,
     pub(super) len: u64,
 }
 
-/// What waits for room on the way to one rank.
+/// Updates and answers that wait for room on the way to one rank.
 #[derive(Default)]
 pub(super) struct Line {
     parts: VecDeque<Part>,
     answers: VecDeque<(Updated, Vec<u8>)>,
-    /// Parts that were sent and not answered.
+    /// Parts sent but not answered yet.
     unanswered: usize,
 }
 
-/// Updates that one target is given at a time: it has to keep as many answers if there is no room for them.
+/// Most updates in flight to one target. A target that has no room to send must store that number of answers.
 const UNANSWERED_MAX: usize = 64;
 
 impl Core {
@@ -65,7 +65,7 @@ impl Core {
             .get(&rank)
             .is_some_and(|line| line.answers.len() > UNANSWERED_MAX)
         {
-            self.refused += 1; // more than it may have under way
+            self.refused += 1; // more updates than the peer may have in flight
             return;
         }
         let id = WindowId {
@@ -85,7 +85,8 @@ impl Core {
         self.peers.mark(rank);
     }
 
-    /// What was there before, as far as that is asked for; `None` for what makes no sense or comes outside of an epoch.
+    /// Carries out an update and returns the old bytes, empty unless asked for. Returns `None` if the update is malformed or
+    /// outside of an epoch.
     fn carry_out(
         &self,
         id: WindowId,
@@ -178,7 +179,8 @@ impl Core {
 }
 
 impl Core {
-    /// Why a target did not do what it was asked to. What is out of its range was not asked for, unless nobody knew its range.
+    /// Returns the reason why a target refused an update. The range was checked here first, unless the target's memory is
+    /// attached and detached.
     fn refusal(&mut self, id: WindowId, rank: u32) -> ErrorKind {
         let far = self
             .windows
@@ -196,7 +198,7 @@ impl Core {
 }
 
 impl Engine {
-    /// Answers first: they end something.
+    /// Sends answers first, because each completes an operation of the peer.
     pub(in crate::engine) fn flush_window_lines(&mut self, rank: u32) -> Flushed {
         let Self { core, driver, .. } = self;
         if core.windows.is_unused() {
@@ -244,7 +246,7 @@ impl Engine {
 }
 
 impl Part {
-    /// Bytes of the buffer that travel.
+    /// Returns the number of bytes of the buffer that are sent.
     fn bytes(&self) -> u64 {
         match self.deed {
             Deed::Get => 0,
@@ -267,7 +269,7 @@ impl Part {
     }
 }
 
-/// The part of its buffer that travels.
+/// Returns the bytes of the operation's buffer that are sent with a part.
 fn bytes_of<'a>(slot: &'a Slot, part: &Part) -> &'a [u8] {
     let [from, len] = [part.from, part.bytes()].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     slot.bytes(from, len)
@@ -310,5 +312,5 @@ fn deed_of(code: u64) -> Option<Deed> {
     (code_of(deed) == code).then_some(deed)
 }
 
-/// Bytes that may be asked for at a time.
+/// Most bytes of memory that one update may access.
 const PIECE_MAX: usize = 2048;

@@ -1,6 +1,7 @@
-//! Locks of passive targets: the target's engine hands them out, in the order in which they are asked for.
+//! Locks for passive-target accesses, granted by the target's engine in the order of the requests.
 //!
-//! A *door* lets in ranks that share the memory, or one that is alone with it. A rank that dies inside is taken out.
+//! A *door* admits either several ranks that share the memory, or one rank that has it exclusively. A rank that fails while it
+//! holds the lock is removed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,36 +12,36 @@ use crate::{
     proto::wire::{Base, Kind, Lock},
 };
 
-/// What a lock is for.
+/// Kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// To access a rank's memory, with others.
+    /// Access to a rank's memory that is shared with other ranks.
     Shared,
-    /// To access it alone.
+    /// Exclusive access.
     Exclusive,
 }
 
-/// The way to one rank's memory.
+/// Lock of one rank's memory, kept at that rank.
 #[derive(Default)]
 pub(super) struct Door {
     inside: BTreeMap<u32, Want>,
     queue: VecDeque<(u32, Want)>,
 }
 
-/// How far this rank is at a neighbour's door.
+/// State of this rank's lock of a neighbor's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Standing {
     #[default]
     Outside,
     Waiting,
-    /// It waits to be let in only for what it has begun to do there.
+    /// Requested, and already given back by the caller. The lock is needed only for operations that have begun.
     Passing,
     Inside(Want),
-    /// It leaves when nothing of its own is under way.
+    /// Held, and released as soon as none of our operations is in flight.
     Leaving,
 }
 
-/// Bits of a message's word that say what the lock is for.
+/// Bits of a message's word that encode the kind of the lock.
 const CODE_BITS: u32 = 2;
 
 impl Want {
@@ -51,7 +52,7 @@ impl Want {
         }
     }
 
-    /// With the number of the request, which comes back in the answer.
+    /// Encodes the kind together with the number of the request, which the answer repeats.
     fn numbered(self, number: u64) -> u64 {
         number << CODE_BITS | self.code()
     }
@@ -71,7 +72,7 @@ impl Door {
         self.inside.values().all(shares)
     }
 
-    /// Whether it is let in at once.
+    /// Requests the lock for a rank. Returns true if it is granted immediately.
     pub(super) fn knock(&mut self, rank: u32, want: Want) -> bool {
         let free = self.queue.is_empty() && self.admits(want);
         if free {
@@ -86,7 +87,7 @@ impl Door {
         self.is_inside(rank) || self.queue.iter().any(|&(queued, _)| queued == rank)
     }
 
-    /// A rank goes, or is gone. Who is let in now.
+    /// Removes a rank that unlocks or is down. Returns the ranks to which the lock is granted now.
     fn leave(&mut self, rank: u32) -> Vec<(u32, Want)> {
         self.inside.remove(&rank);
         self.queue.retain(|&(queued, _)| queued != rank);
@@ -101,23 +102,23 @@ impl Door {
         let_in
     }
 
-    /// Whether somebody else is alone inside.
+    /// Returns true if another rank holds the lock exclusively.
     pub(super) fn keeps_out(&self, rank: u32) -> bool {
         let alone = |(&inside, &want): (&u32, &Want)| want == Want::Exclusive && inside != rank;
         self.inside.iter().any(alone)
     }
 
-    /// Whether a rank may access this end's memory.
+    /// Returns true if a rank holds the lock, and so may access this end's memory.
     pub(super) fn is_inside(&self, rank: u32) -> bool {
         self.inside.contains_key(&rank)
     }
 }
 
 impl Engine {
-    /// Asks for a lock at a rank.
+    /// Requests the lock of a rank's memory.
     ///
     /// # Errors
-    /// This rank has a lock there, or has asked for one.
+    /// Fails if this rank already holds that lock, has requested it or is about to release it.
     pub(crate) fn ask_lock(
         &mut self,
         id: WindowId,
@@ -142,8 +143,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a lock back as soon as nothing of ours is under way there. One that was not granted yet is taken back, unless
-    /// operations wait for it.
+    /// Releases a lock as soon as none of our operations is in flight there. A request that was not granted yet is taken back,
+    /// unless operations wait for it.
     pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: u32) {
         let near = self.core.windows.near(id, rank);
         if let Some(near) = near.filter(|near| near.lock != Standing::Outside) {
@@ -160,7 +161,7 @@ impl Engine {
 }
 
 impl Core {
-    /// Whether a lock that was asked for is held.
+    /// Returns `Ok` once the requested lock is held, and `None` while it is not.
     pub(crate) fn has_lock(
         &mut self,
         id: WindowId,
@@ -170,7 +171,7 @@ impl Core {
         let (down, ended) = (self.peers.down(rank), self.ended);
         let near = self.windows.near(id, rank)?;
         match down {
-            // Its greeting may come after its answer.
+            // Wait for the greeting, too: it may come after the answer to the request.
             _ if near.lock == Standing::Inside(want) && near.far.is_some() => Some(Ok(())),
             _ if near.gone => Some(Err(ErrorKind::NoWindow { window: id.tag })),
             Some(down) => Some(Err(down_kind(rank, down))),
@@ -179,7 +180,7 @@ impl Core {
         }
     }
 
-    /// Says that we leave, where that waits for nothing any more.
+    /// Sends the unlock message, if no operation of ours holds it up any more.
     pub(super) fn release_lock(&mut self, id: WindowId, rank: u32) {
         let down = self.peers.down(rank).is_some();
         let near = self.windows.near(id, rank);
@@ -255,7 +256,7 @@ impl Core {
         self.leave_door(id, rank);
     }
 
-    /// A rank goes, or is down. Whoever may is let in.
+    /// Removes a rank that unlocks or is down, and grants the lock to the ranks that may have it next.
     pub(super) fn leave_door(&mut self, id: WindowId, rank: u32) {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;

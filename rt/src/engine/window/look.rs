@@ -1,4 +1,4 @@
-//! What futures of windows look at, and what the driver is to watch for them.
+//! State of windows that futures poll, and the counters that the driver watches on their behalf.
 
 use std::task::Waker;
 
@@ -7,9 +7,9 @@ use ripstop_fabric::driver::Down;
 use super::{All, Core, Engine, Listening, WindowId, tally::What};
 use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind};
 
-/// What the driver is to say to futures that wait.
+/// Watches that the driver keeps for waiting futures.
 impl Engine {
-    /// These origins have completed.
+    /// Watches the completion counters of the origins that have not completed yet.
     pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[u32]) {
         for &origin in origins {
             let near = self.core.windows.near(id, origin);
@@ -20,7 +20,7 @@ impl Engine {
         }
     }
 
-    /// These targets have posted.
+    /// Watches the post counters of the targets that have not posted yet.
     pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[u32]) {
         for &target in targets {
             let near = self.core.windows.near(id, target);
@@ -32,9 +32,9 @@ impl Engine {
     }
 }
 
-/// What futures look at.
+/// Queries of futures. `None` means that the future must wait.
 impl Core {
-    /// Whether this access to this target has ended here.
+    /// Returns how this access to a target ended, or `None` while it is in progress.
     pub(crate) fn has_ended(
         &mut self,
         id: WindowId,
@@ -44,14 +44,14 @@ impl Core {
         let near = self.windows.near(id, target)?;
         match down {
             _ if !near.ledger.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
-            // Who has heard of the end may well finish.
+            // A target that was notified of the end may exit normally.
             Some(Down::Finished) if !near.untold => Some(Ok(())),
             Some(down) => Some(Err(down_kind(target, down))),
             None => Some(Ok(())),
         }
     }
 
-    /// Whether this origin has completed all accesses that we have opened our end for.
+    /// Returns `Ok` once the origin has completed all accesses for which we have opened our end.
     pub(crate) fn has_completed(
         &mut self,
         id: WindowId,
@@ -71,7 +71,7 @@ impl Core {
         Some(Err(why))
     }
 
-    /// Whether all of these have introduced their ends.
+    /// Returns `Ok` once all of these ranks have introduced their ends.
     pub(crate) fn have_come(
         &mut self,
         id: WindowId,
@@ -92,33 +92,33 @@ impl Core {
         Some(Ok(()))
     }
 
-    /// Why what was stored to a rank is lost, if it is.
+    /// Returns the error for data stored to a rank that has failed, or `None` if it has not.
     pub(crate) fn lost_stores_of(&self, rank: u32) -> Option<ErrorKind> {
         let down = self.peers.down(rank);
         let failed = down.filter(|down| *down == Down::Failed);
         failed.map(|down| down_kind(rank, down))
     }
 
-    /// Whether nothing of ours is under way on this rank's memory.
+    /// Returns true if none of our operations is in flight on the memory of this rank.
     pub(crate) fn is_quiet(&mut self, id: WindowId, rank: u32) -> bool {
         let near = self.windows.near(id, rank);
         near.is_none_or(|near| near.ledger.is_quiet())
     }
 
-    /// Whether nothing of ours is under way on anybody's memory.
+    /// Returns true if none of our operations is in flight on the memory of any rank.
     pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
         let end = self.windows.ends.get(&id);
         end.is_none_or(|end| end.near.values().all(|near| near.ledger.is_quiet()))
     }
 
-    /// This origin will not come any more, and must not hold up the next epoch.
+    /// Gives up on an origin that will not come any more, so that it does not hold up the next epoch.
     pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: u32) {
         if let Some(near) = self.windows.near(id, origin) {
             near.ledger.give_up();
         }
     }
 
-    /// Whom to wake when anything about this window changes.
+    /// Registers a waker to be called when anything about this window changes.
     pub(crate) fn remember_window(&mut self, id: WindowId, place: &mut Listening, waker: &Waker) {
         self.waits = true;
         let All { ends, listened, .. } = &mut *self.windows;
@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// This future does not wait any more.
+    /// Removes the waker of a future that no longer waits.
     pub(crate) fn forget_listener(&mut self, id: WindowId, place: &mut Listening) {
         let end = self.windows.ends.get_mut(&id);
         if let (Some(end), Some(number)) = (end, place.0.take()) {
@@ -145,14 +145,14 @@ impl Core {
         }
     }
 
-    /// Somebody waits for this target to post.
+    /// Counts one more future that waits for this target to post.
     pub(crate) fn want_target(&mut self, id: WindowId, target: u32) {
         if let Some(near) = self.windows.near(id, target) {
             near.wanted += 1;
         }
     }
 
-    /// As many no longer do.
+    /// Counts one less of these futures.
     pub(crate) fn unwant_target(&mut self, id: WindowId, target: u32) {
         if let Some(near) = self.windows.near(id, target) {
             near.wanted = near.wanted.saturating_sub(1);
@@ -188,7 +188,7 @@ impl Core {
         }
     }
 
-    /// Whether this rank could still store to the memory of others.
+    /// Returns true if this rank could still store to the memory of other ranks.
     pub(in crate::engine) fn may_store(&self) -> bool {
         let is_up = |rank| self.peers.down(rank).is_none();
         self.windows.may_store(is_up)

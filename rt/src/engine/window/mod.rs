@@ -1,19 +1,20 @@
-//! This rank's ends of windows: its memory, and the neighbours that it has met there.
+//! Ends of windows on this rank: its memory, and what it knows of each neighbor (a rank that uses the window together with it).
 //!
-//! Two ranks that use a window together count, each for itself, how often the one has opened its memory to the other
-//! (*posted*) and how often the other has completed an access (*completed*). The counts only grow and are never reset, so
-//! telling one twice or late does no harm, and who comes first does not matter:
+//! Each pair of neighbors keeps two counts per direction: how often one has opened its memory to the other (*posted*), and how
+//! often the other has completed an access (*completed*). The counts only grow and are never reset. So repeating or delaying
+//! a notification does no harm, and the order in which the two ranks arrive does not matter:
 //!
-//! | | goes on when | then tells |
+//! | | proceeds when | then notifies |
 //! |---|---|---|
-//! | T.post(O) | at once | O: `posts` |
-//! | O.start(T) | T's `posts` > own `starts` | nobody |
-//! | O.complete(T) | no operation of O on T is under way | T: `starts` |
-//! | T.wait(O) | O's `starts` ≥ own `posts` | nobody |
+//! | T.post(O) | immediately | O: `posts` |
+//! | O.start(T) | T's `posts` > own `starts` | no rank |
+//! | O.complete(T) | no operation of O on T is in flight | T: `starts` |
+//! | T.wait(O) | O's `starts` ≥ own `posts` | no rank |
 //!
-//! Before its first word to a neighbour an end says [`Hello`]: how long its memory is, and the key to it. Whoever is greeted
-//! greets back, without help from its application, so one message each way is all that a pair of neighbours ever needs.
-//! Nothing is kept for ranks that are no neighbours.
+//! Before anything else an end sends a neighbor a [`Hello`] with the length of its memory and the key to it. The engine that
+//! receives a greeting answers with its own, without help from its application, so a pair of neighbors needs one message each
+//! way.
+//! Ranks that are not neighbors take no memory here.
 
 mod entrance;
 mod fence;
@@ -69,52 +70,52 @@ use crate::{
     proto::wire::{Base, Hello, Kind, Note, Tally},
 };
 
-/// A window of a job: its communicator, and the number of the collective that made it.
+/// A window of the job, named by its communicator and the number of the collective that created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WindowId {
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
 }
 
-/// All windows of a runtime. Nothing until the first one: most simulated ranks have none.
+/// All windows of a runtime. Allocates nothing before the first window, because most simulated ranks have none.
 pub(super) struct Windows {
-    /// This rank of the world.
+    /// World rank of this process.
     me: u32,
     all: Option<Box<All>>,
 }
 
-/// What there is from the first window on.
+/// State that exists from the first window on.
 #[derive(Default)]
 pub(super) struct All {
     ends: BTreeMap<WindowId, End>,
     pool: Pool,
     watching: Watching,
-    /// By world rank: what waits for room, or for an answer.
+    /// Updates and answers that wait for room, by world rank.
     lines: BTreeMap<u32, Line>,
-    /// Places of futures that there ever were.
+    /// Listener places handed out so far.
     listened: u64,
 }
 
-/// A future's place among those that wait for news of a window, from when it waits first.
+/// Place of a future among the listeners of a window, taken when the future first waits.
 #[derive(Debug, Default)]
 pub(crate) struct Listening(Option<u64>);
 
 struct End {
-    /// Those that may use it: the window may outlive what else there is of its communicator.
+    /// Ranks that may use the window. A copy, because the window may outlive the rest of its communicator.
     group: Group,
     sig: TypeSig,
     pieces: Pieces,
-    /// To the only piece, unless others come and go.
+    /// Key to the only piece of memory; zeroed if pieces are attached and detached.
     key: RemoteRegion,
-    /// By world rank.
+    /// Neighbors by world rank.
     near: BTreeMap<u32, Near>,
-    /// Futures that wait for any news.
+    /// Wakers of futures that wait for any change of this window.
     listeners: BTreeMap<u64, Waker>,
     fences: Option<Fences>,
-    /// An epoch of fences may be open, in which this rank may store to all others' memory.
+    /// True while an epoch of fences may be open, in which this rank may store to the memory of all members.
     gathered: bool,
     entrance: Entrance,
-    /// Nobody holds it any more.
+    /// True once the application has dropped its handle.
     closed: bool,
 }
 
@@ -126,52 +127,54 @@ impl Listening {
     }
 }
 
-/// What is known of one neighbour.
+/// What this rank knows of one neighbor.
 #[derive(Default)]
 struct Near {
     greeted: bool,
     far: Option<Far>,
-    /// It has freed its end.
+    /// True once the neighbor has freed its end.
     gone: bool,
-    /// What it had counted by then: counts and messages are in no order.
+    /// The neighbor's count of posts when it freed its end. Needed because counter additions and messages arrive in no fixed
+    /// order.
     last_posted: u64,
     last_completed: u64,
-    /// What was counted, also by threads that do not ask the engine.
+    /// Counts shared with application threads that do not go through the engine.
     ledger: Arc<Ledger>,
-    /// Where we count.
+    /// Keys to the neighbor's counters that we add to.
     theirs: Option<Theirs>,
-    /// Where we count the fences that we have come to.
+    /// The neighbor's counter to which we add when we come to a fence.
     gate: Option<Remote>,
-    /// It waits for us in fences, and is to hear of the end of ours.
+    /// True if the neighbor waits for us in fences, so it must be notified when our end is freed.
     fenced: bool,
-    /// It heard that we wait for it in one.
+    /// True once we have told the neighbor that we wait for it in a fence.
     asked_to_fence: bool,
-    /// It has freed its end after so many fences.
+    /// Fences that the neighbor had passed when it freed its end.
     last_fence: Option<u64>,
-    /// Our last access ends when nothing is under way.
+    /// True if our current access ends as soon as none of its operations is in flight.
     ending: bool,
-    /// It ended when the neighbour was gone, which has not heard of it.
+    /// True if our last access ended while the neighbor was down, so the neighbor was never notified.
     untold: bool,
-    /// Somebody waits to access it.
+    /// Futures that wait for the neighbor to post.
     wanted: u32,
-    /// Operations that wait for its greeting, or for the lock.
+    /// Operations that wait for the neighbor's greeting, or for the lock.
     stash: Vec<Stashed>,
-    /// Our lock of its memory.
+    /// State of our lock of the neighbor's memory.
     lock: Standing,
-    /// Locks that we have asked it for. An answer to an earlier one, which was taken back, is none to the last.
+    /// Lock requests sent to the neighbor. An answer with a lower number belongs to a request that was taken back, and is
+    /// ignored.
     asked: u64,
-    /// The number of the lock that it has asked us for last.
+    /// Number of the neighbor's latest lock request to us.
     knocked: u64,
 }
 
-/// A neighbour's memory.
+/// A neighbor's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Far {
     pub(crate) sig: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u64,
     key: RemoteRegion,
-    /// Where this process can load and store it.
+    /// Mapping through which this process can load and store the memory, and the offset in it.
     pub(crate) mapped: Option<(Region, usize)>,
 }
 
@@ -180,25 +183,25 @@ impl Windows {
         Self { me, all: None }
     }
 
-    /// Returns true if futures wait for news of a window.
+    /// Returns true if futures wait for a change of a window.
     pub(super) fn are_listened_to(&self) -> bool {
         let ends = self.all.iter().flat_map(|all| all.ends.values());
         ends.into_iter().any(|end| !end.listeners.is_empty())
     }
 
-    /// Whether there was never a window.
+    /// Returns true if there was never a window.
     #[inline]
     fn is_unused(&self) -> bool {
         self.all.is_none()
     }
 
-    /// Whether a future waits for news of any.
+    /// Returns true if a future waits for a change of any window.
     pub(super) fn are_waited_for(&self) -> bool {
         let mut all = self.all.iter().flat_map(|all| all.ends.values());
         all.any(|end| !end.listeners.is_empty())
     }
 
-    /// Whether somebody holds an epoch or a lock under which memory of a rank that is there can be stored to.
+    /// Returns true if an epoch or a lock is held under which this rank can store to the mapped memory of a rank that is up.
     pub(super) fn may_store(&self, is_up: impl Fn(u32) -> bool) -> bool {
         let mut held = self.ends.values().filter(|end| !end.closed);
         held.any(|end| {
@@ -214,13 +217,14 @@ impl Windows {
         })
     }
 
-    /// No access begins from here on, also where nobody asks the engine.
+    /// Lets no further access begin, including accesses that threads begin without the engine.
     pub(super) fn end_ledgers(&self) {
         let near = self.ends.values().flat_map(|end| end.near.values());
         near.for_each(|near| near.ledger.set_ended());
     }
 
-    /// Ranks whose silence would leave something waiting for ever.
+    /// Returns the ranks for which a fence, an access, a lock or an operation waits. If one of them stays silent, that waits
+    /// forever.
     pub(super) fn waited_for(&self) -> BTreeSet<u32> {
         let ends = self.all.iter().flat_map(|all| all.ends.values());
         let in_fences = ends
@@ -260,14 +264,14 @@ impl Deref for Windows {
     }
 }
 
-/// Makes them, when it is the first time.
+/// Allocates the state at the first mutable access.
 impl DerefMut for Windows {
     fn deref_mut(&mut self) -> &mut All {
         self.all.get_or_insert_default()
     }
 }
 
-/// What the application asks for.
+/// Calls of the application.
 impl Engine {
     pub(crate) fn open_window(&mut self, id: WindowId, extent: Extent) {
         let key = match &extent {
@@ -298,8 +302,8 @@ impl Engine {
         self.core.windows.ends.insert(id, end);
     }
 
-    /// Nobody holds this end any more. Accesses that were not completed are now; then it is gone, and neighbours that still
-    /// come are told so.
+    /// Closes this end, because the application no longer holds it. Completes the accesses that are still open. The end is freed
+    /// once nothing is in flight, and neighbors that come later are told that it is gone.
     pub(crate) fn close_window(&mut self, id: WindowId) {
         let Some(end) = self.core.windows.ends.get_mut(&id) else {
             return;
@@ -318,7 +322,7 @@ impl Engine {
         self.let_kept_go();
     }
 
-    /// Opens this end to an origin, once more. Waits for nobody.
+    /// Opens this end to an origin once more. Returns immediately.
     pub(crate) fn post_window(&mut self, id: WindowId, origin: u32) {
         self.greet(id, origin);
         self.reach_counters(id, origin);
@@ -328,7 +332,7 @@ impl Engine {
         }
     }
 
-    /// Begins an access to all of these, as soon as all have posted.
+    /// Begins an access to each of `targets` once all of them have posted. Returns `None` until then.
     pub(crate) fn start_window(
         &mut self,
         id: WindowId,
@@ -349,18 +353,18 @@ impl Engine {
             if begin_all(ledgers.iter().map(AsRef::as_ref)) {
                 return Some(Ok(()));
             }
-            // Another thread was faster: look again what that means.
+            // Another thread began an access between the two steps, so check again.
         }
     }
 
-    /// What was counted with a neighbour.
+    /// Returns the counts shared with a neighbor.
     pub(crate) fn ledger(&mut self, id: WindowId, rank: u32) -> Arc<Ledger> {
         let near = self.core.windows.near(id, rank);
         near.map(|near| Arc::clone(&near.ledger))
             .unwrap_or_default()
     }
 
-    /// Introduces this end to a neighbour, once.
+    /// Sends our greeting to a neighbor, unless it was sent before.
     pub(crate) fn greet(&mut self, id: WindowId, rank: u32) {
         let Self { core, driver, .. } = self;
         let All { ends, pool, .. } = &mut *core.windows;
@@ -381,13 +385,14 @@ impl Engine {
         }
         if let Some((ours, keys)) = Ours::new(pool, &mut **driver) {
             near.ledger.set_ours(ours);
-            // Before the greeting, so that who was greeted can count.
+            // Sent before the greeting, so that a neighbor that has been greeted can count.
             core.peers.control(rank, &id.tally(Kind::Tally, keys));
         }
         core.peers.control(rank, &hello);
     }
 
-    /// A neighbour's memory, if it has introduced itself, and what to count in. What can be mapped is mapped at the first use.
+    /// Returns a neighbor's memory, or `None` until the neighbor has introduced itself. Maps its counters and its memory, where
+    /// that is possible, at the first use.
     pub(crate) fn far(&mut self, id: WindowId, rank: u32) -> Option<Far> {
         self.reach_counters(id, rank);
         let far = self.core.windows.near(id, rank)?.far.as_mut()?;
@@ -397,7 +402,7 @@ impl Engine {
         Some(far.clone())
     }
 
-    /// Ends an access as soon as none of its operations is under way; the target is told then.
+    /// Ends an access as soon as none of its operations is in flight, and then notifies the target.
     pub(crate) fn complete_window(&mut self, id: WindowId, target: u32) {
         if let Some(near) = self
             .core
@@ -415,7 +420,7 @@ impl Engine {
 }
 
 impl End {
-    /// A neighbour, as far as it is known.
+    /// Returns the entry of a neighbor, creating it if there is none.
     fn near(&mut self, rank: u32) -> &mut Near {
         let Self { near, entrance, .. } = self;
         near.entry(rank).or_insert_with(|| {
@@ -427,29 +432,29 @@ impl End {
 }
 
 impl Near {
-    /// Whether it was greeted and has not greeted back.
+    /// Returns true if we have greeted the neighbor and it has not answered.
     fn is_unanswered(&self) -> bool {
         self.greeted && self.far.is_none() && !self.gone
     }
 
-    /// Whether it has freed its end, and what it posted before has been counted.
+    /// Returns true if the neighbor has freed its end and all its posts have been counted.
     fn posts_no_more(&self) -> bool {
         self.gone && self.ledger.posted() >= self.last_posted
     }
 
-    /// Whether it has freed its end, and what it completed before has been counted.
+    /// Returns true if the neighbor has freed its end and all its completions have been counted.
     fn completes_no_more(&self) -> bool {
         self.gone && self.ledger.completed() >= self.last_completed
     }
 
-    /// Whether operations on its memory need not wait for a word of its.
+    /// Returns true if operations on the neighbor's memory need not wait for its greeting or for a lock.
     fn may_launch(&self) -> bool {
         let may_enter = !matches!(self.lock, Standing::Waiting | Standing::Passing);
         self.far.is_some() && may_enter
     }
 }
 
-/// Begins accesses to all of these, or to none.
+/// Begins accesses to all of these neighbors, or to none. Returns true if they have begun.
 pub(crate) fn begin_all<'a>(ledgers: impl Iterator<Item = &'a Ledger> + Clone) -> bool {
     let begun = ledgers.clone().take_while(|ledger| ledger.begin()).count();
     let all = ledgers.clone().nth(begun).is_none();

@@ -1,4 +1,4 @@
-//! What ends of windows hear from other ranks, and of them.
+//! Handlers of messages about windows, and of the failure of their peers.
 
 use std::{mem, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
     proto::wire::{COUNT_COMPLETED, COUNT_FENCES, COUNT_POSTED, Hello, Kind, Note},
 };
 
-/// What comes from the world.
+/// Handlers of messages from other ranks.
 impl Core {
     pub(in crate::engine) fn handle_hello(&mut self, rank: u32, header: &Hello) {
         let id = WindowId {
@@ -47,7 +47,7 @@ impl Core {
             if header.what == COUNT_FENCES {
                 self.refuse_fences(id, rank);
             }
-            return; // else it was told that this end is no more
+            return; // otherwise `bury_window` has already sent a notice
         };
         match header.what {
             COUNT_FENCES => near.fenced = true,
@@ -67,7 +67,7 @@ impl Core {
             match header.what {
                 COUNT_POSTED => {
                     near.last_posted = header.count;
-                    return; // and the rest comes next
+                    return; // the note with the other count comes next
                 }
                 COUNT_FENCES => {
                     near.last_fence = Some(header.count);
@@ -80,12 +80,12 @@ impl Core {
             for stashed in mem::take(&mut near.stash) {
                 self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
             }
-            self.leave_door(id, rank); // a lock that was leaked
+            self.leave_door(id, rank); // releases a lock that the neighbor has leaked
             self.stir_window(id);
         }
     }
 
-    /// A peer is down: who waits for it looks again.
+    /// Handles a peer that is down: fails what depends on it, and wakes the futures so that they check again.
     pub(in crate::engine) fn lose_windows(&mut self, rank: u32, why: Down) {
         if self.windows.is_unused() {
             return;
@@ -95,39 +95,39 @@ impl Core {
             let end = self.windows.ends.get_mut(&id);
             if let Some(near) = end.and_then(|end| end.near.get_mut(&rank)) {
                 near.ledger.set_down();
-                near.ledger.set_inside(false); // what is started from here on fails, also in memory that is still there
+                near.ledger.set_inside(false); // from now on operations fail, even where the memory is still mapped
                 for stashed in mem::take(&mut near.stash) {
                     self.remote_over(stashed.op, Err(down_kind(rank, why)));
                 }
                 self.end_access(id, rank);
                 self.leave_door(id, rank);
             }
-            // No neighbour either: whom we wait for in a fence may wait for this rank.
+            // Wake futures even if the rank is no neighbor, because a rank for which we wait in a fence may wait for it.
             self.stir_window(id);
         }
         self.lose_updates(rank, why);
     }
 
-    /// There is no driver any more.
+    /// Wakes the futures of all windows, because there is no driver any more.
     pub(in crate::engine) fn end_windows(&mut self) {
         let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
         ids.into_iter().for_each(|id| self.stir_window(id));
     }
 
-    /// Whether this rank may access our memory now. What comes by message is checked: nobody else could.
+    /// Returns true if a rank may access our memory now. Only this engine can check that for operations that come by message.
     pub(super) fn is_let_in(&self, id: WindowId, rank: u32) -> bool {
         let end = self.windows.ends.get(&id);
         end.is_some_and(|end| end.entrance.lets_in(rank))
     }
 
-    /// Opens this end to everybody, or closes it again.
+    /// Opens this end to all ranks, or closes it again.
     pub(crate) fn open_to_all(&mut self, id: WindowId, open: bool) {
         if let Some(end) = self.windows.ends.get_mut(&id) {
             end.entrance.set_open(open);
         }
     }
 
-    /// Opens this end to everybody for fences, or closes it again: this rank may be in their epochs, too.
+    /// Opens or closes this end for an epoch of fences, in which this rank may also access the memory of the others.
     pub(crate) fn gather(&mut self, id: WindowId, open: bool) {
         if let Some(end) = self.windows.ends.get_mut(&id) {
             end.gathered = open;
@@ -135,7 +135,8 @@ impl Core {
         self.open_to_all(id, open);
     }
 
-    /// A neighbour that is in the window's communicator. Nobody else is remembered.
+    /// Returns the neighbor's entry if the rank belongs to the window's communicator. Other ranks get none, so they take no
+    /// memory.
     pub(super) fn near_of(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
         let end = self.windows.ends.get_mut(&id)?;
         end.group.contains(rank).then(|| end.near(rank))
@@ -159,7 +160,7 @@ impl Core {
         self.stir_window(id);
     }
 
-    /// There is news.
+    /// Wakes the futures that wait for a change of this window, and frees the end if it is closed and idle.
     pub(super) fn stir_window(&mut self, id: WindowId) {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
@@ -171,7 +172,7 @@ impl Core {
         }
     }
 
-    /// Forgets an end that nobody holds, as soon as nothing of its own is under way.
+    /// Frees a closed end as soon as none of its operations is in flight, and notifies its neighbors.
     pub(super) fn bury_window(&mut self, id: WindowId) {
         let idle = |near: &Near| near.ledger.is_quiet() && !near.ending;
         let over = |end: &End| end.closed && end.near.values().all(idle);

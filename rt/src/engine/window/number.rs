@@ -1,33 +1,33 @@
-//! Atomic updates of numbers in memory that several ranks may update at a time.
+//! Atomic updates of numbers in memory that several ranks may update at the same time.
 
 use ripstop_fabric::memory::Region;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// What an update makes of the number in a window and the one that came.
+/// Operator by which an atomic update combines the number in the window with its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Combine {
-    /// Their sum; integers wrap.
+    /// Sum; integers wrap.
     Sum,
-    /// Their product; integers wrap.
+    /// Product; integers wrap.
     Product,
-    /// The lesser; of a number and a NaN, the number.
+    /// Smaller of the two. If one is a NaN, the other one.
     Min,
-    /// The greater; of a number and a NaN, the number.
+    /// Larger of the two. If one is a NaN, the other one.
     Max,
-    /// Bitwise and, of integers.
+    /// Bitwise and, for integers.
     And,
-    /// Bitwise or, of integers.
+    /// Bitwise or, for integers.
     Or,
-    /// Bitwise exclusive or, of integers.
+    /// Bitwise exclusive or, for integers.
     Xor,
-    /// The one that came.
+    /// The operand, whatever the number was.
     Replace,
-    /// The one that was there: an atomic read.
+    /// The unchanged number: an atomic read.
     Keep,
 }
 
-/// The types that are updated atomically.
+/// Number types that can be updated atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     I32,
@@ -69,7 +69,7 @@ impl Number {
         NUMBERS.get(code as usize).copied()
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(self) -> usize {
         match self {
             Self::I32 | Self::U32 | Self::F32 => 4,
@@ -77,15 +77,15 @@ impl Number {
         }
     }
 
-    /// Whether numbers of this type can be combined so.
+    /// Returns true if numbers of this type can be combined by this operator.
     pub(crate) fn allows(self, combine: Combine) -> bool {
         !(combine.is_bitwise() && matches!(self, Self::F32 | Self::F64))
     }
 
-    /// Updates the number at `offset`; returns what it was. Both as bits, in the low half where a number has 32.
+    /// Updates the number at `offset` and returns its old value. Both values are bits, in the low half for types of 32 bits.
     ///
     /// # Panics
-    /// When it is not inside the region, or not aligned.
+    /// Panics if the number is not inside the region, or not aligned.
     #[inline]
     pub(crate) fn update(self, region: &Region, offset: usize, combine: Combine, bits: u64) -> u64 {
         if self.len() == 4 {
@@ -109,10 +109,10 @@ impl Number {
         }
     }
 
-    /// Writes `new` if the number's bits are `expected`; returns what they were.
+    /// Writes `new` if the number's bits are equal to `expected`, and returns the old bits.
     ///
     /// # Panics
-    /// As [`update`](Self::update).
+    /// Panics as [`update`](Self::update) does.
     #[inline]
     pub(crate) fn compare_swap(
         self,
@@ -147,7 +147,7 @@ impl Number {
         }
     }
 
-    /// The bits of one number.
+    /// Reads the bits of one number from `bytes`.
     pub(crate) fn bits(self, bytes: &[u8]) -> u64 {
         if self.len() == 4 {
             u64::from(bytemuck::pod_read_unaligned::<u32>(&bytes[..4]))
@@ -156,7 +156,7 @@ impl Number {
         }
     }
 
-    /// The other way.
+    /// Writes the bits of one number.
     pub(crate) fn write(self, bits: u64, into: &mut [u8]) {
         if self.len() == 4 {
             into[..4].copy_from_slice(&low(bits).to_ne_bytes());
@@ -170,7 +170,7 @@ fn low(bits: u64) -> u32 {
     u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default()
 }
 
-/// What integers can do; a trait for two lines of arithmetic would be longer than this.
+// Wrapping arithmetic of integers. Implemented by a macro, which is shorter than one `impl` for each type.
 macro_rules! integer {
     ($($number:ty)*) => {$(
         impl Integer for $number {
@@ -231,7 +231,7 @@ macro_rules! float {
 
 float!(f32 f64);
 
-/// Bits are not combined: who asks is refused before.
+/// Combines floating-point numbers. Bitwise operators return `old`; [`Number::allows`] has refused them earlier.
 fn floats<N: Float>(combine: Combine, old: N, new: N) -> N {
     match combine {
         Combine::Sum => old + new,

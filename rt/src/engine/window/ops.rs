@@ -1,8 +1,7 @@
-//! Operations on the memory of neighbours that this process cannot load and store.
+//! Operations on neighbors' memory that this process cannot load and store itself.
 //!
-//! Puts and gets are commands of the driver. What it has no command for goes as [`Update`](crate::proto::wire::Update)s, each of
-//! which the target's engine carries out and answers, with no help from its application; so do puts and gets where there is no
-//! key.
+//! Puts and gets are driver commands if there is a key to the memory. Everything else is sent as
+//! [`Update`](crate::proto::wire::Update)s, which the target's engine carries out and answers without help from its application.
 
 use ripstop_fabric::driver::{Down, Failure};
 
@@ -19,7 +18,7 @@ use crate::{
     proto::wire::OpId,
 };
 
-/// An operation that has no target yet: it may wait for its greeting.
+/// An operation that cannot start yet, because the target's greeting or lock is missing.
 #[derive(Debug)]
 pub(super) struct Stashed {
     pub(super) op: OpId,
@@ -27,24 +26,24 @@ pub(super) struct Stashed {
     ranges: Ranges,
 }
 
-/// What is done to a target's memory.
+/// What an operation does to the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     Put,
     Get,
-    /// Every number; the old ones come back if they are asked for.
+    /// Combines every number with the one in the buffer. Fetches the old numbers if `fetch` is set.
     Update {
         number: Number,
         combine: Combine,
         fetch: bool,
     },
-    /// One number: the buffer holds what it must be and what it then becomes, and gets what it was.
+    /// Compares and swaps one number. The buffer holds the expected and the new value, and receives the old one.
     CompareSwap {
         number: Number,
     },
 }
 
-/// Where, in bytes of the target's memory; together as long as the buffer.
+/// Position in the target's memory, in bytes. The total length is that of the buffer.
 #[derive(Clone, Debug)]
 pub(crate) enum Ranges {
     From(u64),
@@ -111,7 +110,7 @@ impl Core {
     fn begin_remote(&mut self, about: &About, stashed: Stashed) {
         let (id, rank) = (window_of(about), about.peer.unwrap_or_default());
         let down = self.peers.down(rank);
-        // A runtime that closes waits for those that began before, and nobody for others.
+        // A runtime that is closing waits for operations that began earlier, and refuses new ones.
         let why = match (self.closing || self.ended, down) {
             (true, _) => Some(ErrorKind::Closed),
             (_, Some(down)) => Some(down_kind(rank, down)),
@@ -136,7 +135,7 @@ impl Core {
         }
     }
 
-    /// Goes on with what waited for a greeting, or for a lock.
+    /// Launches the operations that waited for a greeting or for a lock, if they may start now.
     pub(super) fn unstash(&mut self, id: WindowId, rank: u32) {
         let near = self.windows.near(id, rank).filter(|near| near.may_launch());
         let stash = near.map(|near| std::mem::take(&mut near.stash));
@@ -217,7 +216,7 @@ impl Core {
         }
     }
 
-    /// One part of an operation is done. The buffer is somebody's until all are.
+    /// Completes one part of an operation. The buffer stays in use until all parts are complete.
     pub(in crate::engine) fn remote_part_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
         let Some(slot) = self.ops.get(op) else { return };
         let Life::Remote { left, by_message } = slot.life else {
@@ -237,7 +236,7 @@ impl Core {
         self.remote_over(op, why.map_or(Ok(()), Err));
     }
 
-    /// An operation on a window is over.
+    /// Completes an operation on a window.
     pub(in crate::engine) fn remote_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
         let slot = self.ops.live(op);
         let (about, bytes) = (slot.about, slot.area.len);
@@ -255,14 +254,14 @@ impl Core {
         }
     }
 
-    /// The driver gave a part of an operation up.
+    /// Completes a part of an operation that the driver has failed.
     pub(in crate::engine) fn remote_failed(&mut self, op: OpId, target: u32, why: Failure) {
         let down = self.peers.down(target);
         let kind = match (why, down) {
             (_, Some(down)) => down_kind(target, down),
             (Failure::PeerDown, None) => down_kind(target, Down::Failed),
             (Failure::Transport(error), None) => ErrorKind::Transport(error),
-            // The range was inside of what the target had announced.
+            // The range was inside the memory that the target announced, so the target must have freed its end since.
             _ => ErrorKind::NoWindow {
                 window: self.ops.live(op).about.tag.unwrap_or_default(),
             },
@@ -270,7 +269,7 @@ impl Core {
         self.remote_part_over(op, Err(kind));
     }
 
-    /// The target is down: what it was to carry out is not, and nobody else has the buffers.
+    /// Fails the updates sent to a target that is down. They can complete now, because the driver does not use their buffers.
     pub(super) fn lose_updates(&mut self, rank: u32, why: Down) {
         self.windows.lines.remove(&rank);
         let lost = self.ops.which(|slot| {
@@ -297,5 +296,5 @@ fn window_of(about: &About) -> WindowId {
     }
 }
 
-/// Bytes of an update: so many travel in one message of every driver.
+/// Bytes of one update. Every driver can send this amount in one message.
 const PIECE: u64 = 2048;

@@ -1,7 +1,7 @@
-//! The memory behind an end, which for some windows comes and goes.
+//! The memory behind an end, which for some windows is attached and detached.
 //!
-//! What comes and goes has no key: a peer that used one after a detach would write to what is somebody else's by then. So it is
-//! the owner's engine that carries operations on such memory out, and it looks here each time.
+//! Memory of that kind has no key: a peer that used a key after a detach would write to memory that has another owner by then.
+//! So the owner's engine carries out the operations on it, and looks up the piece here each time.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use ripstop_fabric::memory::Region;
 use super::{Engine, WindowId};
 use crate::buffer::TypeSig;
 
-/// What this rank has behind a window.
+/// Memory that this rank has put behind a window.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) sig: TypeSig,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
     pub(crate) region: Region,
-    /// The byte of the region at which it starts.
+    /// Offset in the region at which the memory starts, in bytes.
     pub(crate) start: usize,
 }
 
-/// What an end has.
+/// Kind of memory that an end has.
 #[derive(Debug)]
 pub(crate) enum Extent {
-    /// This, for good.
+    /// One piece of memory that never changes.
     Fixed(Memory),
-    /// Nothing at first: memory is attached and detached.
+    /// No memory at first: pieces of this type are attached and detached.
     Growing(TypeSig),
 }
 
-/// Memory by the place of its first byte in the window.
+/// Pieces of memory, by the position of their first byte in the window.
 #[derive(Debug)]
 pub(super) struct Pieces {
     attached: BTreeMap<u64, Memory>,
-    /// More may come.
+    /// True if pieces are attached and detached.
     grows: bool,
 }
 
@@ -48,13 +48,13 @@ impl Pieces {
         (sig, Self { attached, grows })
     }
 
-    /// Bytes that peers are told: without an end where pieces come and go.
+    /// Returns the length in bytes that peers are told, or [`GROWING`] if pieces are attached and detached.
     pub(super) fn extent(&self) -> u64 {
         let fixed = self.attached.get(&0).filter(|_| !self.grows);
         fixed.map_or(GROWING, |memory| memory.len as u64)
     }
 
-    /// Where these bytes are, if all of them are in one piece.
+    /// Returns the location of these bytes, if all of them are in one piece.
     pub(super) fn find(&self, at: u64, len: usize) -> Option<(&Region, usize)> {
         let (first, memory) = self.attached.range(..=at).next_back()?;
         let offset = usize::try_from(at - first).ok()?;
@@ -64,7 +64,7 @@ impl Pieces {
 }
 
 impl Engine {
-    /// Attaches memory to a window that grows, or detaches what is there.
+    /// Attaches memory to a window that grows, or detaches the piece at `at`.
     pub(crate) fn set_piece(&mut self, id: WindowId, at: u64, memory: Option<Memory>) {
         let Some(end) = self.core.windows.ends.get_mut(&id) else {
             return;
@@ -77,5 +77,5 @@ impl Engine {
     }
 }
 
-/// The length of a window whose pieces come and go.
+/// Announced length of a window whose pieces are attached and detached.
 pub(super) const GROWING: u64 = u64::MAX;

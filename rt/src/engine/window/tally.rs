@@ -1,5 +1,7 @@
-//! Where neighbours count for each other: a post or a completion is one addition to a word of the other's, with no message and
-//! nothing for its processor to do. Where a driver has no counters, and until a neighbour has said where its are, notes say it.
+//! Counters through which neighbors notify each other of posts and completions.
+//!
+//! A post or a completion is one addition to a word in the neighbor's memory, without a message and without work for its
+//! processor. Notes (messages) are used if the driver has no counters, and until the neighbor has said where its counters are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,47 +16,47 @@ use ripstop_fabric::{
 use super::{All, Core, Engine, Wanted, WindowId, ledger::Mapped};
 use crate::proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Kind, Tally};
 
-/// What a neighbour counts at our end.
+/// Counters of ours to which one neighbor adds.
 pub(super) struct Ours {
     pub(super) posted: Counter,
     pub(super) completed: Counter,
 }
 
-/// What we count at a neighbour's end.
+/// Counters of a neighbor to which we add.
 pub(super) struct Theirs {
     posted: RemoteCounter,
     completed: RemoteCounter,
 }
 
-/// What a neighbour is to be woken for.
+/// Reason to wake a neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Posted,
     Completed,
 }
 
-/// A counter of a neighbour.
+/// A counter of a neighbor.
 pub(super) struct Remote {
     key: RemoteCounter,
-    /// Where this process can add to it.
+    /// The counter as this process maps it, if it can.
     mapped: Option<Counter>,
 }
 
-/// Counters that nobody has used yet; a used one is never used again, because somebody may still have its key. The memory goes
-/// with the last window that has counters in it.
+/// Counters not used yet. A used counter is never used again, because a peer may still have its key. The memory is freed with the
+/// last window that has counters in it.
 #[derive(Default)]
 pub(super) struct Pool {
     block: Option<Counters>,
     used: usize,
-    /// Of which one is used.
+    /// Counters to advance for each one used; the others are left empty.
     stride: usize,
 }
 
-/// The counters that the driver watches for futures which wait.
+/// Counters that the driver watches on behalf of waiting futures.
 #[derive(Default)]
 pub(super) struct Watching {
     windows: BTreeMap<u64, Watch>,
-    /// The same, to be found by what is watched.
+    /// The same watches, sorted by what is watched.
     known: BTreeSet<Watch>,
     serial: u64,
 }
@@ -66,17 +68,17 @@ pub(super) struct Watch {
     threshold: u64,
 }
 
-/// Which counter.
+/// Name of a counter to watch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
     Posted(u32),
     Completed(u32),
-    /// By round.
+    /// The fence counter of this round.
     Gate(usize),
 }
 
 impl Ours {
-    /// Two counters for a neighbour, and the keys for it.
+    /// Takes two counters for a neighbor, and returns them with their keys.
     pub(super) fn new(
         pool: &mut Pool,
         driver: &mut dyn Driver,
@@ -103,7 +105,7 @@ impl Pool {
             if !driver.caps().counters {
                 return None;
             }
-            // Without memory for counters there are notes, and no fences.
+            // Without memory for counters, windows use notes and have no fences.
             let block = Counters::new(driver, BLOCK).ok()?;
             self.stride = if driver.maps() { APART } else { 1 };
             self.block = Some(block);
@@ -123,7 +125,7 @@ impl Remote {
 }
 
 impl Engine {
-    /// Maps the counters of a neighbour where that can be.
+    /// Maps the counters of a neighbor, where the driver can.
     pub(crate) fn reach_counters(&mut self, id: WindowId, rank: u32) {
         let Some(near) = self.core.windows.near(id, rank) else {
             return;
@@ -143,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Wakes a neighbour that may sleep: it was counted there.
+    /// Wakes a neighbor that may be asleep, after its counter was added to.
     pub(crate) fn wake_neighbour(&mut self, id: WindowId, rank: u32, heard: Heard) {
         let near = self.core.windows.near(id, rank);
         let Some(theirs) = near.and_then(|near| near.theirs.as_ref()) else {
@@ -162,7 +164,7 @@ impl Engine {
         self.let_kept_go();
     }
 
-    /// Whether it is posted.
+    /// Posts an addition to a counter of `rank`. Returns false if the driver had no room.
     pub(in crate::engine) fn count(&mut self, rank: u32, counter: RemoteCounter, by: u64) -> bool {
         let command = Command::Count {
             to: Rank(rank),
@@ -172,7 +174,7 @@ impl Engine {
         matches!(self.driver.post(command), Post::Posted)
     }
 
-    /// Has the driver say when a counter has come that far.
+    /// Asks the driver to report when a counter reaches `threshold`.
     pub(super) fn watch(&mut self, id: WindowId, what: What, threshold: u64) {
         let All { ends, watching, .. } = &mut *self.core.windows;
         let Some(end) = ends.get(&id) else {
@@ -209,7 +211,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Nobody waits at this end any more.
+    /// Cancels all watches of this window, because no future waits at this end any more.
     pub(super) fn unwatch(&mut self, id: WindowId) {
         let watching = &mut self.core.windows.watching;
         watching.known.retain(|watch| watch.id != id);
@@ -232,7 +234,7 @@ impl Watching {
         serial: 0,
     };
 
-    /// A token, unless it is watched already. O(log watches).
+    /// Adds a watch and returns its token, or `None` if the counter is watched already. O(log watches).
     fn add(&mut self, watch: Watch) -> Option<Token> {
         if !self.known.insert(watch) {
             return None;
@@ -244,7 +246,7 @@ impl Watching {
 }
 
 impl Core {
-    /// A counter that some window watches has come far enough.
+    /// Handles the driver's report that a watched counter has reached its threshold.
     pub(in crate::engine) fn window_reached(&mut self, token: Token) {
         let watching = &mut self.windows.watching;
         if let Some(watch) = watching.windows.remove(&token.0) {
@@ -253,7 +255,7 @@ impl Core {
         }
     }
 
-    /// We have opened our end to this origin once more.
+    /// Notifies the origin that we have opened our end to it once more.
     pub(super) fn tell_posted(&mut self, id: WindowId, origin: u32) {
         let Some(near) = self.windows.near(id, origin) else {
             return;
@@ -269,7 +271,7 @@ impl Core {
         }
     }
 
-    /// We have completed our access to this target.
+    /// Notifies the target that we have completed our access.
     pub(super) fn tell_completed(&mut self, id: WindowId, target: u32) {
         let Some(near) = self.windows.near(id, target) else {
             return;
@@ -299,18 +301,19 @@ impl Core {
     }
 }
 
-/// One more at a neighbour's counter that only this rank adds to.
+/// Adds one to a neighbor's counter to which only this rank adds.
 fn add_one(counter: RemoteCounter, mapped: Option<&Counter>, rank: u32, wanted: &mut Vec<Wanted>) {
     let by = match mapped.map(Counter::step) {
         Some(false) => return,
-        Some(true) => 0, // it is added; the owner is to be woken
+        Some(true) => 0, // added already; a count of 0 only wakes the owner
         None => 1,
     };
     wanted.push(Wanted::Count { rank, counter, by });
 }
 
 impl Core {
-    /// Whether additions to counters of this rank wait for the driver: they must not meet those of another thread.
+    /// Returns true if additions to counters of this rank still wait for the driver. Its counters are not mapped until then,
+    /// because the addition of a thread that meets one of the driver's could be lost.
     fn has_to_count(&self, rank: u32) -> bool {
         let counts = |wanted: &Wanted| matches!(wanted, Wanted::Count { rank: to, by, .. } if *to == rank && *by > 0);
         self.wanted.iter().any(counts)
@@ -318,11 +321,11 @@ impl Core {
 }
 
 impl Remote {
-    /// Adds.
+    /// Adds to the counter, directly if it is mapped and by a driver command otherwise.
     pub(super) fn add(&self, by: u64, rank: u32, wanted: &mut Vec<Wanted>) {
         let by = match &self.mapped {
             Some(counter) if !counter.add(by) => return,
-            Some(_) => 0, // it is added; the owner is to be woken
+            Some(_) => 0, // added already; a count of 0 only wakes the owner
             None => by,
         };
         wanted.push(Wanted::Count {
@@ -333,13 +336,14 @@ impl Remote {
     }
 }
 
-/// Counters that are made at a time: a page of them.
+/// Counters allocated at a time: one page.
 const BLOCK: usize = 128;
 
-/// Where neighbours map them, each has a cache line for itself: who asks for one ahead of its addition would take the next, which
-/// somebody else is about to add to. Adapters ask for nothing ahead, and what they add to lies side by side.
+/// Counters between two used ones where neighbors map them, so that each has a cache line for itself. Otherwise a rank that
+/// prefetches the line of its counter would take away the line of another rank's counter. Adapters prefetch nothing, so their
+/// counters are dense.
 const APART: usize = LINE_LEN / CELL_LEN;
-/// Bytes of a cache line.
+/// Length of a cache line in bytes.
 const LINE_LEN: usize = 64;
-/// Bytes of a counter.
+/// Length of a counter in bytes.
 const CELL_LEN: usize = 32;

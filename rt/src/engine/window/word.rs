@@ -1,4 +1,4 @@
-//! What ranks say to each other in a fence: one number, which only grows.
+//! Words that ranks exchange in a fence: one number, which only grows.
 
 use std::io;
 
@@ -6,18 +6,18 @@ use ripstop_fabric::driver::Down;
 
 use crate::{engine::send::down_kind, error::ErrorKind};
 
-/// What a rank has said in a round, as its counter is then.
+/// Value of a rank's counter in a round, which encodes what the rank before it has announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
-/// Why fences fail, and whom that was seen by.
+/// Reason why fences fail, with the rank at which it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// It came to a fence of the other kind, or says that somebody did.
+    /// The rank came to a fence of the other kind, or reports that another rank did.
     Apart(u32),
-    /// It is gone.
+    /// The rank is down.
     Gone(u32, Down),
-    /// It says that somebody is gone.
+    /// The rank reports that another rank is down.
     GaveUp(u32),
     /// There was no memory here for the counters of peers.
     NoMemory,
@@ -41,9 +41,10 @@ impl Word {
         self.0 % COME / CODE
     }
 
-    /// Whether whoever said this lets us pass a fence that it has come to.
+    /// Returns true if the rank that sent this word lets us pass fence number `come`.
     pub(super) fn agrees(self, come: u64, endings: u64) -> bool {
-        // It may be further, but only if it agreed with all others so far. Failing is no fence.
+        // The sender may be further ahead, but only if it agreed with every rank so far. A failure adds one to the count of
+        // fences, too, and is no fence.
         let passed = self.come() - u64::from(self.code() > 0);
         let more = (self.0 % CODE).wrapping_sub(endings) % CODE;
         passed >= come && more <= passed - come
@@ -51,7 +52,7 @@ impl Word {
 }
 
 impl Failed {
-    /// The error, in ranks of the world.
+    /// Returns the error and the world rank that it names.
     pub(super) fn error(self, me: u32) -> (u32, ErrorKind) {
         match self {
             Self::Apart(rank) => {
@@ -79,8 +80,8 @@ impl Failed {
     }
 }
 
-// A word: from the top, fences come to (2⁵⁴ of them: 500 years of a million a second), what is wrong, and endings, of which only
-// differences count, and a rank is no more than a few fences ahead of another.
+// Layout of a word, from the most significant bits: fences come to (2⁵⁴, enough for 500 years at a million a second), failure
+// code, and endings modulo 2⁸. Only differences of endings matter, and a rank is at most a few fences ahead of another.
 pub(super) const COME: u64 = 1 << 10;
 const CODE: u64 = 1 << 8;
 const APART: u64 = 1;
