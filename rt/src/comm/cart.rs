@@ -1,4 +1,4 @@
-//! Cartesian grids.
+//! Cartesian grids of ranks.
 
 use std::{ops::Deref, panic::Location, sync::Arc};
 
@@ -8,9 +8,9 @@ use crate::{
     offload::Signature,
 };
 
-/// A communicator whose ranks form a grid. Rank order is row-major: the last dimension varies fastest, as in MPI.
+/// A communicator whose ranks form a grid. Ranks are in row-major order: the last dimension varies fastest, as in MPI.
 ///
-/// It is a [`Comm`] of its own, with all of its methods.
+/// Dereferences to its own [`Comm`], so it has all methods of a communicator.
 #[derive(Clone, Debug)]
 pub struct Cart {
     comm: Comm,
@@ -20,13 +20,15 @@ pub struct Cart {
 }
 
 impl Comm {
-    /// Arranges the ranks in a grid of `dims`, of which those that are `periodic` wrap around. Collective; ranks keep their
-    /// numbers. [`Cart::dims_for`] finds balanced dimensions. It is started when it is called, and goes on by itself, as
-    /// [`split`](Self::split) does.
+    /// Arranges the ranks in a grid with the dimensions `dims`; the `periodic` dimensions wrap around. Collective.
+    ///
+    /// Ranks keep their numbers. [`Cart::dims_for`] finds balanced dimensions. Like [`split`](Self::split), the call
+    /// starts immediately and proceeds in the background.
     ///
     /// # Errors
     /// `dims` and `periodic` differ in length, or the product of `dims` is not the size of the communicator
-    /// (`InvalidArgument`); ranks have different ones, or call another collective (`Mismatch`); a member failed or finished.
+    /// (`InvalidArgument`); ranks pass different grids, or call another collective (`Mismatch`); a member failed or
+    /// finished.
     #[track_caller]
     pub fn cart(
         &self,
@@ -41,7 +43,7 @@ impl Comm {
         let error = |sentence| self.error_here("cart", ErrorKind::InvalidArgument(sentence));
         let wrong = wrong.map(|sentence| error(sentence).called_at(at));
         async move {
-            // Also who knows better takes part: the others wait for it.
+            // A rank with wrong arguments takes part too, because the others wait for it.
             let made = dup.await;
             if let Some(error) = wrong {
                 return Err(error);
@@ -86,21 +88,21 @@ fn grid_signature(dims: &[usize], periodic: &[bool]) -> Signature {
 }
 
 impl Cart {
-    /// As [`Comm::named`].
+    /// Names the communicator, like [`Comm::named`].
     #[must_use]
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         let comm = self.comm.named(name);
         Self { comm, ..self }
     }
 
-    /// Splits `size` ranks over `n` dimensions as evenly as possible, the larger ones first: no split has a smaller largest one,
-    /// of those that have the same none a smaller second, and so on.
+    /// Splits `size` ranks over `n` dimensions as evenly as possible, the larger ones first. The largest dimension is
+    /// as small as possible, then the second largest, and so on.
     #[must_use]
     pub fn dims_for(size: usize, n: usize) -> Vec<usize> {
         let divisors = divisors(size);
         let place = |of: usize| divisors.partition_point(|&divisor| divisor < of);
         let mut largest = vec![divisors.clone()];
-        // As many as a number of that size can have prime factors are enough: the others are 1.
+        // A number of this size has at most this many prime factors, so all further dimensions are 1.
         let more = n.min(size.max(2).ilog2() as usize).saturating_sub(1);
         for _ in 0..more {
             let fewer = largest.last().expect("that of one dimension");
@@ -116,22 +118,22 @@ impl Cart {
         dims
     }
 
-    /// The grid's dimensions.
+    /// Returns the dimensions of the grid.
     #[must_use]
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
 
-    /// This rank's place in the grid.
+    /// Returns the coordinates of this rank.
     #[must_use]
     pub fn coords(&self) -> &[usize] {
         &self.coords
     }
 
-    /// The rank at `coords`, or `None` outside a dimension that does not wrap around.
+    /// Returns the rank at `coords`, or `None` outside a dimension that does not wrap around.
     ///
     /// # Panics
-    /// When there are not as many coordinates as dimensions.
+    /// Panics if the number of coordinates is not the number of dimensions.
     #[must_use]
     pub fn rank_at(&self, coords: &[isize]) -> Option<usize> {
         assert_eq!(
@@ -150,11 +152,11 @@ impl Cart {
         Some(rank)
     }
 
-    /// Whom to receive from and whom to send to, to move data by `by` along `dim`: the neighbours on the far and the near
-    /// side. `None` beyond an edge.
+    /// Returns the ranks to receive from and to send to, to move data by `by` along `dim`: the neighbors on the far and
+    /// the near side. `None` beyond an edge.
     ///
     /// # Panics
-    /// When there is no such dimension.
+    /// Panics if there is no such dimension.
     #[must_use]
     pub fn shift(&self, dim: usize, by: isize) -> (Option<usize>, Option<usize>) {
         assert!(
@@ -196,14 +198,15 @@ fn coords_of(mut rank: usize, dims: &[usize]) -> Vec<usize> {
     coords
 }
 
-/// The largest dimension of the split of `size` in which it is least, from that of what one dimension leaves to the others.
+/// Returns the smallest possible largest dimension for a split of `size`. `of_rest` gives the same for the ranks that
+/// one dimension leaves to the others.
 fn least_largest(divisors: &[usize], size: usize, of_rest: impl Fn(usize) -> usize) -> usize {
     let firsts = divisors.iter().filter(|&&first| size.is_multiple_of(first));
     let largest = firsts.map(|&first| first.max(of_rest(size / first)));
     largest.min().unwrap_or(size)
 }
 
-/// Ascending; 0 counts as 1.
+/// Returns the divisors of `n` in ascending order. Treats 0 as 1.
 fn divisors(n: usize) -> Vec<usize> {
     let n = n.max(1);
     let low: Vec<_> = (1..=n.isqrt()).filter(|&d| n.is_multiple_of(d)).collect();
@@ -241,7 +244,7 @@ mod tests {
         }
     }
 
-    /// All that descend from at most `most`.
+    /// Returns all splits into non-increasing factors of at most `most`.
     fn splits(size: usize, n: usize, most: usize) -> Box<dyn Iterator<Item = Vec<usize>>> {
         if n == 0 {
             return Box::new((size == 1).then(Vec::new).into_iter());
@@ -257,7 +260,7 @@ mod tests {
     fn many_ranks_are_split_over_many_dimensions_at_once() {
         assert_eq!(Cart::dims_for(1 << 20, 20), [2; 20]);
         assert_eq!(Cart::dims_for(1 << 20, 3), [128, 128, 64]);
-        // 240 divisors, as many as any number up to 2^20 has.
+        // This number has 240 divisors, the maximum for numbers up to 2^20.
         assert_eq!(Cart::dims_for(720_720, 3), [91, 90, 88]);
         assert_eq!(Cart::dims_for(720_720, 10_000).len(), 10_000);
         assert_eq!(Cart::dims_for(1_048_573, 2), [1_048_573, 1]);

@@ -1,4 +1,4 @@
-//! A fixed peer and tag.
+//! Channels: messages with a fixed peer and tag.
 
 use std::{marker::PhantomData, panic::Location};
 
@@ -9,9 +9,9 @@ use crate::{
     ops::About,
 };
 
-/// One peer, one tag, one element type, checked once: for messages that are exchanged again and again.
+/// One peer, tag and element type, checked once, for messages that are exchanged repeatedly.
 ///
-/// Made by [`Comm::channel`]. Its messages are ordinary ones: the other end may use a channel or not.
+/// Made by [`Comm::channel`]. Its messages are ordinary messages, so the other rank need not use a channel.
 #[derive(Clone, Debug)]
 pub struct Channel<T: Wire> {
     comm: Comm,
@@ -35,14 +35,14 @@ impl<T: Wire> Channel<T> {
         })
     }
 
-    /// As [`Comm::send`].
+    /// Sends like [`Comm::send`].
     #[track_caller]
     pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
         let at = Location::caller();
         self.comm.start_send(About { at, ..self.send }, buf)
     }
 
-    /// As [`Comm::recv_into`].
+    /// Receives like [`Comm::recv_into`].
     #[track_caller]
     pub fn recv_into<B: RecvBuf<Elem = T>>(&self, buf: B) -> RecvOp<B> {
         let at = Location::caller();

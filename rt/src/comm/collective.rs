@@ -1,5 +1,5 @@
-//! The simple collectives that make communicators and windows: over messages, and carried on by
-//! [courses](crate::executor::Course). Those of users are in the crate `ripstop-collectives`.
+//! Simple collectives over messages, used internally to make communicators and windows.
+//! [Courses](crate::executor::Course) drive them. The collectives for users are in the crate `ripstop-collectives`.
 
 use super::{Agreement, Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{
@@ -10,14 +10,15 @@ use crate::{
 };
 
 impl Agreement {
-    /// Waits until every rank has come here, with the same word: dissemination (Hensgen, Finkel, Manber 1988).
+    /// Waits until every rank has called this with the same `word`. Dissemination barrier (Hensgen, Finkel, Manber
+    /// 1988).
     pub(crate) async fn meet(self, word: u8) -> Result<()> {
         let met = self.comm.meet_with(self.call, word);
         called_at(self.call.at, met).await
     }
 
-    /// For a rank that cannot do what all do after they [meet](Self::meet): it fails on all. Waits for nobody, because those that
-    /// never come may wait for what this rank does next.
+    /// Makes the [meeting](Self::meet) fail on all ranks, because this rank cannot do what they agreed on.
+    /// This does not wait: ranks that will never call `meet` may wait for what this rank does next.
     pub(crate) fn meet_in_vain(self) {
         let (rank, size) = (self.comm.rank(), self.comm.size());
         let mut distance = 1;
@@ -54,21 +55,22 @@ impl Comm {
                 Err(error) => Some(as_op("barrier", error)),
             };
             let gone = sent.await.err().map(|error| as_op("barrier", error));
-            // All who hear of this rank fail too.
+            // Pass the failure on: every rank that receives this word fails too.
             if let Some(why) = why.as_ref().or(gone.as_ref()) {
                 said = match why.kind {
                     ErrorKind::Mismatch { .. } => APART,
                     _ => GAVE_UP,
                 };
             }
-            // Who gives up may be gone before it hears of us.
+            // The error of a word that arrived takes precedence over the error of a send, because a rank that gives up
+            // may be gone before it receives this rank's word.
             (failed, lost) = (failed.or(why), lost.or(gone));
             distance *= 2;
         }
         failed.or(lost).map_or(Ok(()), Err)
     }
 
-    /// Sends `root`'s elements to everybody, along a binomial tree.
+    /// Broadcasts `root`'s elements to all ranks, along a binomial tree.
     pub(super) async fn bcast_with<B: RecvBuf>(
         &self,
         call: Call,
@@ -81,7 +83,7 @@ impl Comm {
         let size = self.size();
         let place = (self.rank() + size - root) % size;
         let at = |place: usize| (place + root) % size;
-        // The lowest set bit of a place is its distance to its parent; the root's is beyond the size.
+        // The lowest set bit of a place is its distance to its parent. The root has none within the size.
         let mut bit = 1;
         while bit < size && place & bit == 0 {
             bit *= 2;
@@ -104,7 +106,7 @@ impl Comm {
         Ok(buf)
     }
 
-    /// Combines the elements of all ranks in the order of the ranks, up a binomial tree to rank 0 and down again.
+    /// Combines the elements of all ranks in rank order: up a binomial tree to rank 0, and back down to all ranks.
     pub(super) async fn all_reduce_with<B: RecvBuf>(
         &self,
         call: Call,
@@ -118,7 +120,7 @@ impl Comm {
         }
     }
 
-    /// The partial result of this rank's subtree, on its way to rank 0.
+    /// Computes the partial result of this rank's subtree, and sends it towards rank 0. On rank 0 it is the result.
     async fn reduce_to_first<T: Wire>(
         &self,
         call: Call,
@@ -161,7 +163,7 @@ impl Comm {
             .map_err(|error| renamed("all_reduce", error))
     }
 
-    /// A message of a collective.
+    /// Sends a message of a collective.
     pub(super) fn send_for<B: SendBuf>(&self, call: Call, to: usize, buf: B) -> SendOp<B> {
         match self.about_send::<B::Elem>(self.id() + 1, to, call.tag, false) {
             Ok(about) => self.start_send(
@@ -175,7 +177,8 @@ impl Comm {
         }
     }
 
-    /// As [`recv_for`](Self::recv_for), of a message as long as the buffer. Who sends another one has called something else.
+    /// Receives like [`recv_for`](Self::recv_for), but only a message as long as the buffer. Another length means that
+    /// the sender called another collective.
     pub(super) async fn recv_whole<B: RecvBuf>(
         &self,
         call: Call,
@@ -201,14 +204,14 @@ impl Comm {
         }
     }
 
-    /// This rank and another one do not call the same collective.
+    /// Returns the error for this rank and `other` calling different collectives.
     fn apart(&self, other: usize) -> Error {
         let (rank, other) = (self.rank().min(other), self.rank().max(other));
         let calls = None;
         self.error_here("collective", ErrorKind::Mismatch { rank, other, calls })
     }
 
-    /// The message of a collective from one rank.
+    /// Receives a message of a collective from one rank.
     pub(super) fn recv_for<B: RecvBuf>(&self, call: Call, from: usize, buf: B) -> RecvOp<B> {
         let (from, tag) = (Source::Rank(from), Tag::Is(call.tag));
         match self.about_recv::<B::Elem>(self.id() + 1, from, tag) {
@@ -231,7 +234,8 @@ fn renamed<B>(op: &'static str, error: OpError<B>) -> OpError<B> {
     }
 }
 
-/// Words of [`Agreement::meet`] that nobody comes with: two ranks came with different words, or somebody will not come.
+/// Reserved words of [`Agreement::meet`], which no caller passes. `APART`: two ranks passed different words. `GAVE_UP`:
+/// a rank will not take part.
 const APART: u8 = u8::MAX;
 const GAVE_UP: u8 = u8::MAX - 1;
 

@@ -1,4 +1,4 @@
-//! The future of a send that copies.
+//! The future of a send that copies its data: [`SendCopyOp`].
 
 use std::{
     fmt, mem,
@@ -14,16 +14,17 @@ use crate::{
     executor::poll_proceed,
 };
 
-/// A send of a copy. It was started when it was made, and proceeds whether or not it is polled.
+/// A send of copied data. The call that made it has already started the send, which proceeds whether or not it is
+/// polled.
 ///
-/// It completes when the message has left, or, if that is longer than what is sent without being asked for, when it has been
+/// It completes when the message has left, or, if the message is longer than the eager limit, when it has been
 /// received. Dropping it detaches it: the message is still sent.
 #[must_use = "await it, or call `detach`"]
 pub struct SendCopyOp<T: Wire> {
     state: State<T>,
 }
 
-// Small, because futures are moved around: a failure is rare and goes to the heap.
+// Small, because futures are moved around: failures are rare, so they are boxed.
 enum State<T: Wire> {
     Sent,
     Failed(Box<Error>),
@@ -50,10 +51,10 @@ impl<T: Wire> SendCopyOp<T> {
         }
     }
 
-    /// Lets it go on by itself; same as dropping it.
+    /// Lets the send complete in the background. Same as dropping it.
     pub fn detach(self) {}
 
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting this would not wait.
     #[must_use]
     pub fn is_done(&self) -> bool {
         match &self.state {
@@ -62,7 +63,7 @@ impl<T: Wire> SendCopyOp<T> {
         }
     }
 
-    /// Gives up after `limit`: the error is `TimedOut`. As [`SendOp::timeout`].
+    /// Gives up after `limit`, as [`SendOp::timeout`] does. The error is then `TimedOut`.
     pub fn timeout(self, limit: Duration) -> Self {
         match self.state {
             State::UnderWay(send) => Self::under_way(send.timeout(limit)),

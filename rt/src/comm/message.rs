@@ -1,4 +1,4 @@
-//! Sending and receiving.
+//! Sends, receives and probes: the point-to-point methods of [`Comm`].
 
 use std::panic::Location;
 
@@ -13,37 +13,38 @@ use crate::{
 };
 
 impl Comm {
-    /// Sends the elements of `buf` to rank `to`; the buffer comes back when it is free again.
+    /// Sends the elements of `buf` to rank `to`. The future returns the buffer when the operation no longer needs it.
     ///
-    /// The message is on its way when this returns. Messages from one rank to another on one communicator are matched in the
+    /// The message is already in flight when this call returns. Messages from one rank to another on one communicator
+    /// are matched in the order in which they were sent. O(1).
     /// order in which they were sent. O(1).
     ///
     /// # Errors
-    /// The future's: `to` out of range, the peer failed or finished, or it is this rank, which waits for itself. All carry the
-    /// buffer.
+    /// Of the future: `to` is out of range, the peer failed or finished, or this rank sends to itself and waits for
+    /// itself. Every error carries the buffer.
     #[inline]
     #[track_caller]
     pub fn send<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
         self.send_on(self.id(), to, tag, buf, false)
     }
 
-    /// As [`send`](Self::send), but completes only when the message has been received.
+    /// Like [`send`](Self::send), but the future completes only when the message has been received.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     #[track_caller]
     pub fn send_synchronous<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
         self.send_on(self.id(), to, tag, buf, true)
     }
 
-    /// Receives into `buf`, from its start. The status says how many elements came.
+    /// Receives a message into `buf`, from its start. The status has the number of received elements.
     ///
-    /// A vector with elements has room for as many; an empty one for its capacity.
+    /// A non-empty vector has room for its length; an empty one for its capacity.
     ///
     /// # Errors
-    /// The future's: `from` out of range, a message that is too long or of another type (it stays in the queue), the peer
-    /// failed or finished, or this rank waits for itself: all other ranks have finished and nothing of this rank goes on. All
-    /// carry the buffer.
+    /// Of the future: `from` is out of range, the message is too long or has another type (it stays queued), or the
+    /// peer failed or finished. The future also fails if this rank waits for itself: all other ranks have finished, and
+    /// this rank has nothing in flight. Every error carries the buffer.
     #[inline]
     #[track_caller]
     pub fn recv_into<B: RecvBuf>(
@@ -55,16 +56,17 @@ impl Comm {
         self.recv_on(self.id(), from.into(), tag.into(), buf)
     }
 
-    /// Receives into a new vector that is as long as the message.
+    /// Receives a message into a new vector of the length of the message.
     ///
     /// # Errors
-    /// As [`recv_into`](Self::recv_into), but no message is too long while there is memory for it.
+    /// Same as [`recv_into`](Self::recv_into), but a message is never too long as long as memory can be allocated for
+    /// it.
     #[track_caller]
     pub fn recv<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> RecvOp<Vec<T>> {
         self.start_growing(self.about_recv::<T>(self.id(), from.into(), tag.into()))
     }
 
-    /// A receive into a new vector.
+    /// Starts a receive into a new vector.
     pub(super) fn start_growing<T: Wire>(&self, about: Result<About>) -> RecvOp<Vec<T>> {
         let about = match about {
             Ok(about) => about,
@@ -83,14 +85,16 @@ impl Comm {
         RecvOp::new(self, ticket)
     }
 
-    /// Sends a copy of `data`; the slice is free when this returns. A short message only waits for room, and takes no memory
-    /// where there is some. One that is longer than what is sent without being asked for waits until it is received, as with
-    /// [`send`](Self::send): two ranks that both send such a one, and await that, before they receive wait for each other.
+    /// Sends a copy of `data`, which the caller may reuse when this call returns.
     ///
-    /// The message is on its way when this returns.
+    /// A short message waits only until there is room for it, and takes no memory if there is room now. A message
+    /// longer than the eager limit completes only when it has been received, as with [`send`](Self::send). So two ranks
+    /// that both send such a message to each other, and await it before they receive, wait forever.
+    ///
+    /// The message is already in flight when this call returns.
     ///
     /// # Errors
-    /// As [`send`](Self::send), without a buffer.
+    /// Same as [`send`](Self::send), without a buffer.
     #[track_caller]
     pub fn send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> SendCopyOp<T> {
         match self.try_send_copy(to, tag, data) {
@@ -100,11 +104,11 @@ impl Comm {
         }
     }
 
-    /// As [`send_copy`](Self::send_copy), but never waits: `false` when the message cannot leave at once, because there is no
-    /// room now or because it is longer than what is sent without being asked for.
+    /// Like [`send_copy`](Self::send_copy), but never waits. Returns `false` if the message cannot leave immediately,
+    /// because there is no room now or because it is longer than the eager limit.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     #[track_caller]
     pub fn try_send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<bool> {
         let about = self.about_send::<T>(self.id(), to, tag, false)?;
@@ -114,17 +118,17 @@ impl Comm {
         sent.map_err(|kind| error_of("send", self, &about, kind))
     }
 
-    /// Every message that matches, as a stream that never ends by itself. The next receive is posted when the last message
-    /// is taken.
+    /// Returns a stream of all matching messages, which never ends by itself. The stream posts the next receive when
+    /// the last message has been taken.
     #[track_caller]
     pub fn messages<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Messages<T> {
         Messages::new(self, from.into(), tag.into())
     }
 
-    /// Waits for a message and takes it out of the queue without receiving it: nobody else can get it meanwhile.
+    /// Waits for a message and takes it out of the queue without receiving it. No other receive can match it meanwhile.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// Same as [`recv`](Self::recv).
     #[track_caller]
     pub fn probe(
         &self,
@@ -135,10 +139,10 @@ impl Comm {
         probe::probe(self, about)
     }
 
-    /// As [`probe`](Self::probe), but takes only a message that has come already.
+    /// Like [`probe`](Self::probe), but takes only a message that has already arrived.
     ///
     /// # Errors
-    /// As [`probe`](Self::probe), when the rank that was named will send no more.
+    /// Same as [`probe`](Self::probe), if the named rank can send no more messages.
     #[track_caller]
     pub fn try_probe(
         &self,
@@ -148,10 +152,10 @@ impl Comm {
         probe::try_probe(self, from.into(), tag.into())
     }
 
-    /// A fixed peer and tag, checked once, for messages that are exchanged again and again.
+    /// Returns a channel: a fixed peer and tag, checked once, for messages that are exchanged repeatedly.
     ///
     /// # Errors
-    /// `peer` out of range.
+    /// Fails if `peer` is out of range.
     #[track_caller]
     pub fn channel<T: Wire>(&self, peer: usize, tag: u32) -> Result<Channel<T>> {
         Channel::new(self, peer, tag)
@@ -255,5 +259,5 @@ impl Comm {
     }
 }
 
-/// Bytes of a message that takes longer to copy than a turn takes, many times.
+/// Message length in bytes from which copying takes much longer than a progress turn.
 const LONG: usize = 4096;

@@ -1,4 +1,5 @@
-//! Communicators: groups of ranks that talk among themselves.
+//! Communicators: groups of ranks that exchange messages among themselves.
+//! The main type is [`Comm`]. Its methods are spread over the files of this folder, by topic.
 
 mod cart;
 mod channel;
@@ -52,13 +53,16 @@ use crate::{
     shared::{Choices, Shared},
 };
 
-/// Context of the world communicator. Every communicator has two: an even one for users, the next for its collectives.
+/// Context id of the world communicator. Every communicator has two context ids: an even one for messages of users, and
+/// the next one for its collectives.
 const WORLD: u32 = 0;
 
-/// A group of ranks that talk among themselves: what is sent on one communicator is never received on another.
+/// A group of ranks that exchange messages: a message sent on one communicator is never received on another.
 ///
-/// Clones name the same communicator. It can be used from any thread. With the last of them, the world's apart, goes what was
-/// sent to this rank on it and not received: a send that waits for it ends with [`ErrorKind::PeerFinished`].
+/// Clones are handles of the same communicator, and any thread may use them. When the last handle on this rank is
+/// dropped, messages sent to this rank on the communicator and not yet received are dropped too. A send that waits for
+/// one of them fails with [`ErrorKind::PeerFinished`]. The world communicator is an exception: it lives as long as the
+/// runtime.
 #[derive(Clone)]
 pub struct Comm {
     inner: Arc<Inner>,
@@ -69,32 +73,33 @@ struct Inner {
     ctx: u32,
     rank: u32,
     group: Group,
-    /// The line of the program that made it; none made the world.
+    /// Source line that made this communicator; `None` for the world communicator.
     made: Option<&'static Location<'static>>,
-    /// What [`Comm::named`] says.
+    /// Name set by [`Comm::named`].
     name: Mutex<Option<Arc<str>>>,
-    /// Collectives begun so far: the tag of the next one. All handles of the world count together.
+    /// Number of collectives begun so far, which is the tag of the next one. All handles of the world communicator
+    /// share one counter.
     collectives: Arc<AtomicU32>,
 }
 
-/// One collective, as all its messages name it.
+/// Identity of one collective call, carried by all of its messages.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     tag: u32,
-    /// The line of the program that called it.
+    /// Source line of the call.
     at: &'static Location<'static>,
 }
 
-/// Whom to receive from.
+/// Rank or ranks to receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_enums,
     reason = "there is no third way to name a source"
 )]
 pub enum Source {
-    /// Any rank, this one among them: the first to send.
+    /// Any rank, including this one. The first matching message is received.
     Any,
-    /// This rank.
+    /// Only this rank.
     Rank(usize),
 }
 
@@ -104,16 +109,16 @@ impl From<usize> for Source {
     }
 }
 
-/// Which messages to receive.
+/// Tags of the messages to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_enums,
     reason = "there is no third way to name a tag"
 )]
 pub enum Tag {
-    /// All.
+    /// Any tag.
     Any,
-    /// Those sent with this tag.
+    /// Only this tag.
     Is(u32),
 }
 
@@ -123,27 +128,27 @@ impl From<u32> for Tag {
     }
 }
 
-/// What is known about a received message.
+/// Information about a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Its sender's rank in the communicator.
+    /// Rank of the sender in the communicator.
     pub source: usize,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: u32,
-    /// Its length in elements.
+    /// Length of the message, in elements.
     pub len: usize,
 }
 
 impl Comm {
-    /// The communicator of all ranks.
+    /// Returns the communicator of all ranks.
     pub(crate) fn world(shared: Arc<Shared>) -> Self {
         let (rank, size) = (shared.place.rank, shared.place.size);
         let collectives = Arc::clone(&shared.on_world);
         Self::counting(shared, WORLD, (rank, Group::First(size)), None, collectives)
     }
 
-    /// A rank's end of a communicator that this line of the program makes.
+    /// Returns this rank's handle of a new communicator; `made` is the source line that makes it.
     fn new(
         shared: Arc<Shared>,
         ctx: u32,
@@ -174,8 +179,9 @@ impl Comm {
         }
     }
 
-    /// The same communicator, with a name for errors and `Debug`, instead of its number. All handles that were cloned from one
-    /// another on this rank have it; the other ranks hear nothing of it.
+    /// Names the communicator. Errors and `Debug` output show the name instead of the number.
+    ///
+    /// All clones of this handle on this rank share the name; other ranks are not notified.
     ///
     /// ```no_run
     /// # async fn rows(world: ripstop_rt::Comm) -> ripstop_rt::Result<()> {
@@ -189,7 +195,7 @@ impl Comm {
         self
     }
 
-    /// The name that it was given.
+    /// Returns the name set by [`named`](Self::named).
     #[must_use]
     pub fn name(&self) -> Option<Arc<str>> {
         self.name_place().clone()
@@ -200,28 +206,28 @@ impl Comm {
         name.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This process's rank in the communicator, in `0..size()`.
+    /// Returns this process's rank in the communicator, in `0..size()`.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.inner.rank as usize
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn size(&self) -> usize {
         self.inner.group.len()
     }
 
-    /// The communicator's number in errors and traces; the same on all its ranks.
+    /// Returns the number that errors and traces show for this communicator. It is the same on all ranks.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.inner.ctx
     }
 
-    /// A zeroed buffer in registered memory of this communicator's runtime; see `Runtime::alloc`.
+    /// Allocates a zeroed buffer in registered memory of this communicator's runtime; see `Runtime::alloc`.
     ///
     /// # Errors
-    /// `len` is 0 or more than there is memory for.
+    /// Fails if `len` is 0 or if there is not enough memory.
     #[track_caller]
     pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
         self.shared().alloc(len)
@@ -235,14 +241,16 @@ impl Comm {
         executor::spawn(self.shared(), future)
     }
 
-    /// A future that is ready after `duration`.
+    /// Returns a future that completes after `duration`.
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
         executor::sleep(self.shared(), duration)
     }
 
-    /// How many ranks in a row share a node, on every node of this communicator but the last, which may have fewer: all of them
-    /// where nodes are not known, and 1 where nodes have different numbers of ranks, or these do not follow each other.
-    /// The first time O(ranks), unless it is the world.
+    /// Returns how many consecutive ranks share a node. Every node of this communicator has this many, except that the
+    /// last may have fewer.
+    ///
+    /// Returns `size()` if the nodes are not known. Returns 1 if nodes have different numbers of ranks, or if the ranks
+    /// of a node are not consecutive. The first call takes O(ranks) unless this is the world communicator.
     #[doc(hidden)]
     #[must_use]
     pub fn per_node(&self) -> usize {
@@ -250,24 +258,24 @@ impl Comm {
         nodes.map_or_else(|| self.size(), |per_node| self.group().in_a_row(per_node))
     }
 
-    /// The settings of this communicator's runtime.
+    /// Returns the settings of this communicator's runtime.
     #[doc(hidden)]
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.shared().settings
     }
 
-    /// What was chosen when this communicator's runtime started.
+    /// Returns what this communicator's runtime selected at start, such as driver and protocols.
     #[doc(hidden)]
     #[must_use]
     pub fn choices(&self) -> &Choices {
         &self.shared().choices
     }
 
-    /// What the crate of collectives keeps in this communicator's runtime; made when it is asked for first.
+    /// Returns the object that the collectives crate keeps in this communicator's runtime. The first call creates it.
     ///
     /// # Panics
-    /// When something of another type is kept there.
+    /// Panics if an object of another type is already attached.
     #[doc(hidden)]
     #[must_use]
     pub fn attached<T: Any + Default + Send + Sync>(&self) -> &T {
@@ -276,7 +284,7 @@ impl Comm {
         found.expect("one type is kept, that of the collectives")
     }
 
-    /// What collectives of this signature are, in words, for ranks that turn out to call different ones.
+    /// Records the text of a collective signature. Errors show the text if ranks call different collectives.
     #[doc(hidden)]
     #[cold]
     pub fn name_signature(&self, signature: Signature, words: impl FnOnce() -> String) {
@@ -293,7 +301,7 @@ impl Comm {
         &self.inner.group
     }
 
-    /// The world rank behind an argument.
+    /// Returns the world rank of `rank`, or an `InvalidArgument` error that names the argument.
     #[inline]
     pub(crate) fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<u32> {
         self.inner.group.world_of(rank).ok_or_else(|| {
@@ -303,8 +311,9 @@ impl Comm {
         })
     }
 
-    /// The next collective: ranks begin collectives in the same order, and two messages of one collective from one rank to
-    /// another are sent and received in the same order.
+    /// Returns the identity of the next collective. All ranks begin collectives in the same order, and messages of one
+    /// collective between two ranks are received in the order in which they are sent. So a counter identifies the
+    /// collective on every rank.
     #[track_caller]
     fn next_collective(&self) -> Call {
         Call {
@@ -313,7 +322,7 @@ impl Comm {
         }
     }
 
-    /// The name of a window that is made now, on all ranks.
+    /// Returns the id of the next window. All ranks get the same id, because windows are numbered like collectives.
     pub(crate) fn next_window(&self) -> WindowId {
         let tag = self.inner.collectives.fetch_add(1, Ordering::Relaxed);
         WindowId {
@@ -322,7 +331,7 @@ impl Comm {
         }
     }
 
-    /// An error of this communicator, whose ranks are its own.
+    /// Returns an error of this communicator. Ranks in `kind` are already ranks of this communicator.
     pub(crate) fn error_here(&self, op: &'static str, kind: ErrorKind) -> Error {
         let (name, made) = (self.name(), self.inner.made);
         Error {
@@ -338,7 +347,7 @@ impl Comm {
         }
     }
 
-    /// An operation's error, with the peer's rank in this communicator instead of the world.
+    /// Returns the error of an operation, with world ranks in `kind` converted to ranks of this communicator.
     pub(crate) fn error(
         &self,
         op: &'static str,

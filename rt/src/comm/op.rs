@@ -1,4 +1,4 @@
-//! The futures of sends and receives.
+//! The futures of sends and receives: [`SendOp`] and [`RecvOp`].
 
 use std::{
     convert::Infallible,
@@ -19,25 +19,26 @@ use crate::{
     ops::{About, Failure, Landed, Ticket},
 };
 
-/// A send under way. It was started when it was made, and proceeds whether or not it is polled.
+/// A send in flight. The call that made it has already started the send, which proceeds whether or not it is polled.
 ///
-/// It completes when the buffer is free again, and gives it back. Dropping it detaches it: the message is still sent, and the
+/// It completes when the operation no longer needs the buffer, and returns the buffer. Dropping it detaches it: the
+/// message is still sent, and the
 /// buffer is dropped afterwards.
 #[must_use = "await it, or call `detach`"]
 pub struct SendOp<B> {
     state: State<B, B>,
 }
 
-/// A receive that is posted. It proceeds whether or not it is polled.
+/// A posted receive. It proceeds whether or not it is polled.
 ///
-/// Dropping it takes it back, and a message that it had met already returns to its place in the queue: nothing is lost to a
-/// `select!` or a time limit.
+/// Dropping it cancels the receive. A message that it has already matched returns to its place in the queue, so
+/// `select!` and time limits lose no message.
 #[must_use = "await it; dropping it takes the receive back"]
 pub struct RecvOp<B> {
     state: State<B, Infallible>,
 }
 
-// Small, because futures are moved around: a failure is rare and goes to the heap.
+// Small, because futures are moved around: failures are rare, so they are boxed.
 enum State<B, Done> {
     Done(Done),
     Failed(Box<OpError<B>>),
@@ -45,13 +46,13 @@ enum State<B, Done> {
     Taken,
 }
 
-/// The future's end of an operation.
+/// The part of an operation that its future holds.
 struct Flight<B> {
     ticket: Ticket<B>,
     comm: Comm,
 }
 
-/// How a receive ended: the buffer, the message in it, and where it was received.
+/// Outcome of a receive: the buffer, information about the message in it, and the communicator.
 type Landing<B> = Result<(B, Landed, Comm), OpError<B>>;
 
 impl<B> SendOp<B> {
@@ -73,10 +74,10 @@ impl<B> SendOp<B> {
         }
     }
 
-    /// Lets it go on by itself; same as dropping it.
+    /// Lets the send complete in the background. Same as dropping it.
     pub fn detach(self) {}
 
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::Flying(flight) => flight.is_done(),
@@ -84,10 +85,11 @@ impl<B> SendOp<B> {
         }
     }
 
-    /// Gives up after `limit`: the error is `TimedOut`, and carries the buffer.
+    /// Gives up after `limit`. The error is then `TimedOut` and carries the buffer.
     ///
-    /// A message that the receiver has begun to take completes instead. The receiver's agreement to forget an offered message
-    /// is waited for, so the time is a little longer than `limit`, or longer by as much as a receiver in `inline` mode computes.
+    /// A message that the receiver has begun to take completes instead. A rendezvous offer must be withdrawn in
+    /// agreement with the receiver, so the future may take a little longer than `limit`. If the receiver is in `inline`
+    /// mode, it takes as long as the receiver computes.
     pub fn timeout(self, limit: Duration) -> Self {
         if let State::Flying(flight) = &self.state {
             flight.set_timer(limit);
@@ -96,7 +98,8 @@ impl<B> SendOp<B> {
     }
 }
 
-// Not bound to `SendBuf`: a wrong buffer is an error where it is handed over, and need not be one where it is awaited.
+// Not bound to `SendBuf`: a wrong buffer type is reported by the call that gets the buffer, and need not be reported
+// again by each `await`.
 impl<B: Send + 'static> Future for SendOp<B> {
     type Output = Result<B, OpError<B>>;
 
@@ -134,7 +137,7 @@ impl<B> Drop for SendOp<B> {
 }
 
 impl<B> RecvOp<B> {
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::Flying(flight) => flight.is_done(),
@@ -142,8 +145,8 @@ impl<B> RecvOp<B> {
         }
     }
 
-    /// Gives up after `limit`: the error is `TimedOut`, and carries the buffer. A message that is already on its way into the
-    /// buffer completes instead.
+    /// Gives up after `limit`. The error is then `TimedOut` and carries the buffer. A message that is already being
+    /// written to the buffer completes instead.
     pub fn timeout(self, limit: Duration) -> Self {
         if let State::Flying(flight) = &self.state {
             flight.set_timer(limit);
@@ -165,7 +168,7 @@ impl<B: RecvBuf> RecvOp<B> {
         }
     }
 
-    /// The message, and where it was received.
+    /// Polls for the received message and its communicator.
     #[inline]
     fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<Landing<B>> {
         ready!(poll_proceed(cx));
@@ -192,16 +195,16 @@ impl<B: RecvBuf> RecvOp<B> {
         }
     }
 
-    /// For a probe: the message without its bytes.
+    /// Waits for the message and returns its description without the bytes, for a probe.
     pub(super) async fn landed(mut self) -> Result<Landed, OpError<B>> {
         let (_, landed, _) = poll_fn(|cx| self.poll_landed(cx)).await?;
         Ok(landed)
     }
 
-    /// Takes the receive back.
+    /// Cancels the receive and returns the buffer.
     ///
     /// # Errors
-    /// Not an error at all: the buffer and the message in it, when the message had come first.
+    /// This is not a failure: if the message arrived first, returns the buffer with the message in it.
     pub async fn cancel(mut self) -> Result<B, (B, Status)> {
         if let State::Flying(flight) = &mut self.state {
             let op = flight.ticket.op;
@@ -241,7 +244,7 @@ impl<B> Drop for RecvOp<B> {
     }
 }
 
-// A buffer is moved, never pinned.
+// The buffer is moved, never pinned.
 impl<B> Unpin for SendOp<B> {}
 impl<B> Unpin for RecvOp<B> {}
 

@@ -1,4 +1,4 @@
-//! Matched probes.
+//! Matched probes: messages that are taken out of the queue before they are received.
 
 use std::panic::Location;
 
@@ -9,14 +9,14 @@ use crate::{
     ops::{About, Landed},
 };
 
-/// A message that was probed and belongs to the holder. Dropping it puts it back in its place in the queue.
+/// A probed message, reserved for its holder. Dropping it returns the message to its place in the queue.
 #[derive(Debug)]
 #[must_use = "receive it; dropping it puts it back in the queue"]
 pub struct Matched {
     comm: Comm,
     ctx: u32,
     landed: Landed,
-    /// Received or put back.
+    /// True once the message was received or returned to the queue.
     gone: bool,
 }
 
@@ -58,28 +58,28 @@ pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Ma
 }
 
 impl Matched {
-    /// Its sender's rank.
+    /// Returns the rank of the sender.
     #[must_use]
     pub fn source(&self) -> usize {
         self.status().source
     }
 
-    /// Its tag.
+    /// Returns the tag of the message.
     #[must_use]
     pub fn tag(&self) -> u32 {
         self.landed.tag
     }
 
-    /// Its length in bytes; its type is checked when it is received.
+    /// Returns the length of the message in bytes. The element type is checked by the receive.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.landed.bytes
     }
 
-    /// Receives it into `buf`.
+    /// Receives the message into `buf`.
     ///
     /// # Errors
-    /// As `Comm::recv_into`; a message that does not fit goes back to its place in the queue.
+    /// Same as `Comm::recv_into`. A message that does not fit returns to its place in the queue.
     #[track_caller]
     pub fn recv_into<B: RecvBuf>(mut self, buf: B) -> RecvOp<B> {
         self.gone = true;
@@ -92,10 +92,10 @@ impl Matched {
         RecvOp::new(&self.comm, ticket)
     }
 
-    /// Receives it into a new vector.
+    /// Receives the message into a new vector.
     ///
     /// # Errors
-    /// As `Comm::recv`.
+    /// Same as `Comm::recv`.
     #[track_caller]
     pub fn recv<T: Wire>(mut self) -> RecvOp<Vec<T>> {
         self.gone = true;

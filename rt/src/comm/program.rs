@@ -1,4 +1,4 @@
-//! The futures of collectives that the engine carries out by itself.
+//! Futures of collectives that the engine carries out as programs: [`ProgramOp`].
 
 use std::{
     fmt, mem,
@@ -19,56 +19,58 @@ use crate::{
     settings::Executor,
 };
 
-/// A collective under way. It was started when it was made, and proceeds whether or not it is polled.
+/// A collective in flight. The call that made it has already started the collective, which proceeds whether or not it
+/// is polled.
 ///
-/// It completes when nobody needs its two buffers any more, and gives them back, also with an error. Dropping it detaches it: the
-/// collective goes on, so that the other ranks complete, and the buffers are dropped afterwards. A runtime that is closed
-/// waits for it.
+/// It completes when neither this rank nor a peer needs its two buffers any more, and returns the buffers, also with an
+/// error.
+/// Dropping it detaches it: the collective goes on, so that the other ranks complete, and the buffers are dropped
+/// afterwards. A runtime that is being closed waits for it.
 #[must_use = "await it, or call `detach`"]
 pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
     name: &'static str,
-    /// `None` when the buffers were given back.
+    /// `None` once the buffers have been returned.
     flight: Option<Flight<I, O>>,
 }
 
 struct Flight<I: SendBuf, O: RecvBuf> {
     way: Way<I, O>,
     comm: Comm,
-    /// It goes on only when it is polled.
+    /// True if the collective makes progress only when this future is polled.
     hosted: bool,
 }
 
 enum Way<I, O> {
     Quick(QuickRun<I, O>),
     Run(RunTicket<I, O>),
-    /// On its way from the one to the other.
+    /// Temporary state during the change from `Quick` to `Run`.
     Between,
-    /// Two ranks disagree, and are to say what they called.
+    /// Two ranks called different collectives. The error waits for both to report their calls.
     Disagrees(Box<Disagreement<I, O>>),
 }
 
 struct Disagreement<I, O> {
     failure: Failure,
     buffers: (I, O),
-    /// They may be gone, or compute.
+    /// Time limit for the reports, because these ranks may have failed or be busy computing.
     limit: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// How long an error waits for ranks to say what they called.
+/// Maximum time that a mismatch error waits for ranks to report their calls.
 const WORDS_MAX: Duration = Duration::from_secs(1);
 
-/// A place in the order of a communicator's collectives, and the line of the program that took it.
+/// A reserved position in the order of a communicator's collectives, with the source line that reserved it.
 #[must_use = "the other ranks wait for the collective that begins in it"]
 #[derive(Debug)]
 pub struct Turn {
     call: Call,
-    /// It begins when its rank comes to it.
+    /// True if the collective begins only when all earlier ones of this rank have begun.
     waits: bool,
     promise: Option<Promise>,
 }
 
 impl Turn {
-    /// The same place, taken by another line of the program.
+    /// Returns the same position, reserved by another source line.
     #[doc(hidden)]
     pub fn called_at(self, at: &'static Location<'static>) -> Self {
         let call = Call { at, ..self.call };
@@ -76,12 +78,12 @@ impl Turn {
     }
 }
 
-/// A runtime that closes waits for the collective, as for one under way.
+/// Makes a closing runtime wait for a collective that is reserved but not yet begun.
 #[derive(Debug)]
 struct Promise(Comm);
 
 impl Promise {
-    /// None where the runtime closes already.
+    /// Returns `None` if the runtime is already closing.
     fn new(comm: &Comm) -> Option<Self> {
         let promised = comm.shared().with(|engine| engine.core.promise());
         promised.then(|| Self(comm.clone()))
@@ -96,18 +98,19 @@ impl Drop for Promise {
 }
 
 impl Comm {
-    /// Runs a program, as the next collective of this communicator: all ranks begin collectives in the same order.
+    /// Runs a program as the next collective of this communicator. All ranks must begin collectives in the same order.
     ///
-    /// Several may be in flight. The input is read, the output is read and filled; both are at least as long as the program
-    /// says, and a vector ends as long as that. The line of the call is shown where a job hangs.
+    /// Several collectives may be in flight. The input is read, and the output is read and filled. Both must be at
+    /// least as long as the program says; an output vector gets exactly that length. Reports about a hanging job show
+    /// the source line of this call.
     ///
     /// # Errors
-    /// Of the future: a buffer that is too short, a program for another number of ranks, a missing reducer
-    /// (`InvalidArgument`; `Aborted` on the other ranks); a member that failed or finished; ranks that call different
-    /// collectives (`Mismatch`); and `Revoked` after any of these, for collectives begun later on this communicator.
+    /// Of the future: a buffer is too short, the program is for another number of ranks, or a reducer is missing
+    /// (`InvalidArgument` here, `Aborted` on the other ranks); a member failed or finished; ranks called different
+    /// collectives (`Mismatch`). Collectives begun later on this communicator then fail with `Revoked`.
     ///
     /// # Panics
-    /// When the future is polled, if the reduction panicked, with its panic.
+    /// Polling the future panics if the reduction panicked, with the same payload.
     #[doc(hidden)]
     #[track_caller]
     pub fn run_program<I: SendBuf, O: RecvBuf>(
@@ -119,9 +122,9 @@ impl Comm {
         self.run_program_in(self.reserve_collective(), collective, input, output)
     }
 
-    /// A place in the order of this communicator's collectives, for one that is begun later.
+    /// Reserves a position in the order of this communicator's collectives, for a collective that begins later.
     ///
-    /// Whoever has it begins a collective in it: the other ranks wait for that.
+    /// The caller must begin a collective in it, because the other ranks wait for that collective.
     #[doc(hidden)]
     #[track_caller]
     pub fn reserve_collective(&self) -> Turn {
@@ -132,9 +135,10 @@ impl Comm {
         }
     }
 
-    /// As [`reserve_collective`](Self::reserve_collective), for one that begins when its rank comes to it: others may have begun
-    /// before that whose turns come later. By task lists it would take what was sent to one of those: they tell collectives apart
-    /// by the order in which they begin.
+    /// Like [`reserve_collective`](Self::reserve_collective), but the collective begins only when all earlier ones have
+    /// begun.
+    /// Collectives with later positions may have been called before. Adapter task lists tell collectives apart only by
+    /// the order in which they begin, so beginning out of order would take messages of another collective.
     #[doc(hidden)]
     #[track_caller]
     pub fn promise_collective(&self) -> Turn {
@@ -145,7 +149,7 @@ impl Comm {
         }
     }
 
-    /// As [`run_program`](Self::run_program), in the place of an earlier call.
+    /// Like [`run_program`](Self::run_program), in a position reserved earlier.
     #[doc(hidden)]
     #[inline(always)]
     pub fn run_program_in<I: SendBuf, O: RecvBuf>(
@@ -158,8 +162,8 @@ impl Comm {
         self.begin_program(turn, collective, None, (input, output))
     }
 
-    /// A collective that this rank cannot begin, because of an argument: `InvalidArgument` with this sentence here, and
-    /// `Aborted` on the other ranks.
+    /// Fails a collective that this rank cannot begin because an argument is wrong. The error is `InvalidArgument` with
+    /// `sentence` here, and `Aborted` on the other ranks.
     #[doc(hidden)]
     #[cold]
     pub fn refuse_program<I: SendBuf, O: RecvBuf>(
@@ -181,7 +185,8 @@ impl Comm {
         self.begin_program(turn, collective, Some(sentence), buffers)
     }
 
-    /// Whether processors reach the memory of all, though there is an adapter: that would only copy more slowly.
+    /// Returns true if this process can reach the memory of all members directly. Then an adapter, even if there is
+    /// one, would only copy more slowly.
     fn is_among_neighbours(&self) -> bool {
         let (group, near) = (self.group(), &self.shared().place.neighbours);
         group.len() <= near.len()
@@ -232,17 +237,18 @@ impl Comm {
         if let Some(flight) = &mut op.flight {
             flight.begin();
         }
-        drop(promise); // it is kept
+        drop(promise); // the promise must live until here
         op
     }
 }
 
 impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
-    /// Lets it go on by itself; same as dropping it.
+    /// Lets the collective complete in the background. Same as dropping it.
     pub fn detach(self) {}
 
-    /// From now on it goes on only when it is polled, as without offload: the baseline to compare with, as with the setting
-    /// `RIPSTOP_COLLECTIVES=host`. Dropping it lets it go on by itself again.
+    /// Makes the collective progress only when it is polled, as without offload. This is the baseline for comparisons,
+    /// like the setting `RIPSTOP_COLLECTIVES=host`. Dropping the future lets the collective complete in the background
+    /// again.
     #[doc(hidden)]
     pub fn hosted(mut self) -> Self {
         if let Some(flight) = &mut self.flight
@@ -254,7 +260,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         self
     }
 
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         self.flight.as_ref().is_none_or(|flight| {
             let shared = flight.comm.shared();
@@ -267,7 +273,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         })
     }
 
-    /// Has it remember which of its receives are over, for [`poll_landed`](Self::poll_landed).
+    /// Makes the collective record its completed receives, for [`poll_landed`](Self::poll_landed).
     #[doc(hidden)]
     pub fn watch(&mut self) {
         if let Some(flight) = &mut self.flight
@@ -277,10 +283,11 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         }
     }
 
-    /// A receive step that is over, in the order they ended: the rank that sent, and a copy of what it sent.
+    /// Polls for the next completed receive step, in completion order. Returns the sender's rank and a copy of the
+    /// received elements.
     ///
-    /// `None` when the program is over: what was not told of by then is in the output. Each receive is told of once at the
-    /// most, and only as long as no other step is at work on its bytes.
+    /// Returns `None` when the program has completed; blocks not reported by then are in the output. Each receive is
+    /// reported at most once, and only while no other step works on its bytes.
     #[doc(hidden)]
     pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
         ready!(poll_proceed(cx));
@@ -342,7 +349,7 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
 }
 
 impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
-    /// The error, when those that disagree have said what they called.
+    /// Returns the error, once the ranks that disagree have reported their calls or the time limit has passed.
     #[cold]
     fn poll_words(&mut self, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
         let flight = self.flight.as_mut().expect("it has failed just now");
@@ -379,8 +386,9 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 }
 
 impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
-    /// Sends all that can go by cells, and looks once for what has come. Who runs ahead of its receivers waits a moment for them:
-    /// to send messages to the slower would cost both more.
+    /// Sends everything that can go by cells, then looks once for what has arrived.
+    /// A rank that is ahead of its receivers waits a moment for them, because sending messages to the slower ranks
+    /// would cost both sides more.
     #[inline]
     fn begin(&mut self) {
         if let Way::Quick(quick) = &mut self.way {
@@ -391,7 +399,7 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
         }
     }
 
-    /// Whether all that a quick one waits for has come.
+    /// Returns true if a quick collective has received everything that it waits for. Polls if that is not known yet.
     #[inline]
     fn is_over_quickly(&mut self) -> bool {
         let Way::Quick(quick) = &mut self.way else {
@@ -404,7 +412,7 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
         shared.poll_quick(|engine| engine.look(quick)) == Look::Over
     }
 
-    /// Whether it is over, and nothing has to be looked at for that.
+    /// Returns true if the collective is known to have ended, without polling.
     const fn has_ended(&self) -> bool {
         match &self.way {
             Way::Quick(quick) => quick.has_ended(),
@@ -413,7 +421,7 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
         }
     }
 
-    /// The engine knows of it from here on.
+    /// Hands a quick collective over to the engine, which tracks it from here on.
     fn run(&mut self) -> (&RunTicket<I, O>, &Comm) {
         if let Way::Quick(_) = &self.way
             && let Way::Quick(quick) = mem::replace(&mut self.way, Way::Between)
@@ -441,7 +449,7 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
         comm.shared().poll(ticket.buffers.op, cx.waker(), take)
     }
 
-    /// Polls; first has the program go on, if only polls do that.
+    /// Calls `poll`. If the collective progresses only when polled, carries it on first.
     #[inline]
     fn poll_by<R>(&mut self, mut poll: impl FnMut(&mut Self) -> Poll<R>) -> Poll<R> {
         if !self.hosted {
@@ -450,7 +458,7 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
         loop {
             self.with_run(Engine::carry_on);
             let polled = poll(self);
-            // What happened while it was polled has woken nobody.
+            // Events during `poll` have woken no task, so loop if there were any.
             if polled.is_ready() || !self.with_run(|engine, ticket| engine.core.is_stirred(ticket))
             {
                 return polled;
@@ -463,7 +471,7 @@ impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
         if let Some(flight) = &mut self.flight
             && !flight.is_over_quickly()
-            // What panicked on its way from the one to the other is not there any more.
+            // The collective does not exist any more if a panic interrupted the change from `Quick` to `Run`.
             && !matches!(flight.way, Way::Between | Way::Disagrees(_))
         {
             flight.with_run(|engine, ticket| {
@@ -474,7 +482,7 @@ impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     }
 }
 
-// Buffers are moved, never pinned.
+// The buffers are moved, never pinned.
 impl<I: SendBuf, O: RecvBuf> Unpin for ProgramOp<I, O> {}
 
 impl<I: SendBuf, O: RecvBuf> fmt::Debug for ProgramOp<I, O> {

@@ -1,4 +1,5 @@
-//! Going on after ranks have died (after ULFM: Bland, Bouteiller, Herault, Bosilca, Dongarra 2013).
+//! Recovery after rank failures: failure notification, `revoke`, `agree` and `shrink`.
+//! Follows ULFM (Bland, Bouteiller, Herault, Bosilca, Dongarra 2013).
 
 use std::{
     fmt,
@@ -22,15 +23,19 @@ use crate::{
 };
 
 impl Comm {
-    /// The ranks of this communicator that have failed, each once, in the order in which this rank hears of it; also those that
-    /// had failed before. Ends when the runtime closes.
+    /// Returns a stream of the failed ranks of this communicator. It yields each rank once, in the order in which this
+    /// rank is notified, including ranks that failed earlier. The stream ends when the runtime closes.
     ///
-    /// The stream is independent of this handle, so that a task of its own can look after the job. Each poll takes
-    /// O(failures since the last one). Where the network does not say who has died, the members of a communicator of up to 64
-    /// ranks, and those in contact of a larger one, are asked for a sign of life while somebody waits here.
+    /// The stream is independent of this handle, so a separate task can supervise the job. Each poll takes O(failures
+    /// since the last poll).
+    ///
+    /// If the network does not report failures, the runtime asks members for a sign of life while a task waits on this
+    /// stream. It asks all members of a communicator of up to 64 ranks, and in a larger one the members that are in
+    /// contact with this rank.
     ///
     /// # Example
-    /// A supervisor: whatever the other tasks do on `world` when a rank dies ends in `Revoked`.
+    /// A supervisor task that revokes `world` when a rank fails. Operations of the other tasks on `world` then fail
+    /// with `Revoked`.
     /// ```no_run
     /// # use ripstop_rt::Comm;
     /// # async fn example(world: Comm) {
@@ -56,29 +61,36 @@ impl Comm {
         }
     }
 
-    /// Ends whatever is under way on this communicator, on all its ranks: receives, sends that wait for their peer and
-    /// collectives end with `Revoked` and give their buffers back, and so does what is begun later. For good.
+    /// Revokes this communicator on all its ranks, permanently.
     ///
-    /// What has met its peer completes: a message that is in its buffer, or on its way there, stays. Other communicators are not
-    /// touched, nor windows that were made on this one. [`agree`](Self::agree) and [`shrink`](Self::shrink) still work.
+    /// All its receives, its collectives, and its sends that wait for their peer fail with `Revoked` and return their
+    /// buffers. Operations begun later fail in the same way.
     ///
-    /// Any rank may call it, at any time, more than once; the others need not. It does not wait: ranks hear of it as soon as
-    /// they, or their agents, make turns, also if this one dies once the first has. A rank that has dropped all its handles does
-    /// not pass it on. O(log `size()`) messages from each rank.
+    /// A matched operation still completes: a message in its buffer, or in flight to it, is kept. Other communicators
+    /// are not affected, nor are windows made on this one. [`agree`](Self::agree) and [`shrink`](Self::shrink) still
+    /// work.
+    ///
+    /// Any rank may call it, at any time and more than once, and the other ranks need not call it. The call does not
+    /// wait. Other ranks are notified when they, or their agents, next make progress. They are notified even if this
+    /// rank fails after the first rank has been notified. A rank that has dropped all its handles does not forward the
+    /// notification. Each rank sends O(log `size()`) messages.
     pub fn revoke(&self) {
         let ctx = self.id();
         self.shared().with(|engine| engine.revoke(ctx));
     }
 
-    /// Whether all ranks that live say `flag`: the same answer on all that get one, whichever ranks die meanwhile. Collective.
+    /// Returns true if all surviving ranks pass `true`. Collective. All ranks that get an answer get the same one,
+    /// whichever ranks fail meanwhile.
     ///
-    /// Ranks that have failed, finished or dropped the communicator have no say; what a rank said that dies meanwhile may count
-    /// or not. Ranks call `agree` and [`shrink`](Self::shrink) in the same order; those orders have nothing to do with other
-    /// collectives', and it works on a revoked communicator too. Like an operation it goes on when its future is dropped.
-    /// 4 (`size()` − 1) messages, four of them in a row; each death costs as many again at the most.
+    /// Ranks that have failed, finished or dropped the communicator do not vote. The vote of a rank that fails during
+    /// the call may or may not count. It also works on a revoked communicator.
+    ///
+    /// All ranks must call `agree` and [`shrink`](Self::shrink) in the same order, which is independent of the order of
+    /// other collectives. The agreement goes on if its future is dropped. It takes 4 (`size()` − 1) messages, four of
+    /// them in sequence; each failure costs at most the same again.
     ///
     /// # Errors
-    /// `Closed`. A death is none.
+    /// `Closed`. The failure of a rank is not an error.
     #[track_caller]
     pub fn agree(&self, flag: bool) -> impl Future<Output = Result<bool>> + Send + use<> {
         let (ctx, at) = (self.id(), Location::caller());
@@ -87,17 +99,19 @@ impl Comm {
         async move { Ok(agreeing.await?.flag) }
     }
 
-    /// A communicator of those that live, in the order of their ranks, the same on all of them. Collective; works on a revoked
-    /// communicator.
+    /// Makes a communicator of the surviving ranks, in rank order and the same on all of them. Collective; works on a
+    /// revoked communicator.
     ///
-    /// Ranks that finished or dropped this communicator are left out too. Who dies so late that the others have agreed already
-    /// is a member, and the first collective fails: shrink again. Like an operation it goes on when its future is dropped: the
-    /// others have their communicator, with this rank in it as one that has dropped it. An [`agree`](Self::agree) or `shrink`
-    /// that is called on this one meanwhile begins behind it. Two agreements, or two more for each time that communicators are
-    /// made in other tasks at the same time.
+    /// Ranks that finished or dropped this communicator are left out too. A rank that fails after the others have
+    /// agreed is still a member, and the first collective on the new communicator fails: call `shrink` again.
+    ///
+    /// The call goes on if its future is dropped. The others then get their communicator, in which this rank counts as
+    /// having dropped it. An [`agree`](Self::agree) or `shrink` called on this communicator meanwhile begins after it.
+    /// It takes two agreements, and two more each time that other tasks make communicators at the same time.
     ///
     /// # Errors
-    /// `Closed`; `PeerFailed` with this rank's own number, where the network was cut and the others go on without it.
+    /// `Closed`; `PeerFailed` with this rank's own number, if the network was cut and the others go on without this
+    /// rank.
     #[track_caller]
     pub fn shrink(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         let comm = self.clone();
@@ -113,7 +127,7 @@ impl Comm {
         })
     }
 
-    /// Those that are not down, in a context that is free on all of them.
+    /// Makes the communicator of the members that are not in `down`, with a context id that is free on all of them.
     fn without(&self, down: &Ranks, ctx: u32, at: &'static Location<'static>) -> Result<Self> {
         if down.contains(self.rank()) {
             let rank = self.group().world_of(self.rank()).unwrap_or_default() as usize;
@@ -135,7 +149,7 @@ impl Comm {
     }
 }
 
-/// An agreement under way.
+/// An agreement in flight.
 struct Agreeing {
     comm: Comm,
     op: &'static str,
@@ -167,7 +181,7 @@ impl Drop for Agreeing {
     }
 }
 
-/// The ranks of a communicator that have failed. Made by [`Comm::failures`].
+/// Stream of the failed ranks of a communicator. Made by [`Comm::failures`].
 #[must_use = "a stream does nothing until it is polled"]
 pub struct Failures {
     shared: Arc<Shared>,
@@ -176,8 +190,8 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// The next rank that has failed, `None` when the runtime is closed: what `StreamExt::next` of any crate gives, without the
-    /// crate.
+    /// Returns the next failed rank, or `None` when the runtime is closed. Works like `StreamExt::next`, without
+    /// depending on a stream crate.
     pub async fn next(&mut self) -> Option<usize> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

@@ -1,4 +1,4 @@
-//! What a reduction does with two elements.
+//! Reduction operators: how a reduction combines two elements.
 
 use std::marker::PhantomData;
 
@@ -6,32 +6,32 @@ use ripstop_fabric::offload::{Combination, Integer, Operator};
 
 use crate::buffer::Wire;
 
-/// Combines elements of type `T`: implemented by [`Sum`], [`Product`], [`Min`], [`Max`], [`BitAnd`], [`LogicalAnd`] and their
-/// like for numbers, by [`MinLoc`] and [`MaxLoc`], and by closures.
+/// Combines elements of type `T`. Implemented by [`Sum`], [`Product`], [`Min`], [`Max`], [`BitAnd`], [`LogicalAnd`] and
+/// similar types for numbers, by [`MinLoc`] and [`MaxLoc`], and by closures.
 ///
-/// Whether operands may change places is part of the type: what does not say so, as closures do not, is only ever applied in
-/// the order of the ranks. [`Commutative`] says so for a closure.
+/// The type says whether the operands may be exchanged. An operator that does not allow it, like a closure, is applied
+/// only in rank order. [`Commutative`] marks a closure as commutative.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not reduce `{T}`",
     label = "not a reduction of `{T}`"
 )]
 pub trait ReduceOp<T>: Send + 'static {
-    /// Whether `combine(a, b)` is `combine(b, a)`. If not, the order of the ranks is kept, and fewer algorithms fit.
+    /// True if `combine(a, b)` equals `combine(b, a)`. If false, rank order is kept, and fewer algorithms can be used.
     const COMMUTES: bool = false;
 
-    /// A name that all ranks of a collective must agree on; closures have none.
+    /// Operator name, on which all ranks of a collective must agree. Empty for closures.
     const NAME: &'static str = "";
 
-    /// Nobody else can say yes.
+    /// `BuiltIn::NO` except for operators of this library: no other code can construct a `YES`.
     #[doc(hidden)]
     const BUILT_IN: BuiltIn<Self, T> = BuiltIn::NO;
 
-    /// One element out of two. Must be associative up to rounding.
+    /// Combines two elements into one. Must be associative up to rounding.
     fn combine(&self, left: T, right: T) -> T;
 }
 
-/// Whether an operation is code of this library that never panics: the engine may run it where an application's may not run.
-/// And what it is to an adapter that combines integers.
+/// Marks operators of this library that never panic. The engine may run them where it must not run code of the
+/// application. Also names the matching operator of adapters that combine integers.
 #[doc(hidden)]
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "nobody else says yes")]
@@ -41,7 +41,7 @@ impl<O: ?Sized, T> BuiltIn<O, T> {
     const NO: Self = Self(false, None, PhantomData);
     const YES: Self = Self(true, None, PhantomData);
 
-    /// For integers, and for adapters if they have such an operator and such integers.
+    /// Returns the mark for an integer operator, with the adapter's operator if it has one for such integers.
     const fn of_integers(operator: Option<Operator>, signed: bool) -> Self {
         let how = match (operator, Integer::new(size_of::<T>(), signed)) {
             (Some(operator), Some(integer)) => Some(Combination { operator, integer }),
@@ -65,7 +65,7 @@ impl<T: Wire, F: Fn(T, T) -> T + Send + 'static> ReduceOp<T> for F {
     }
 }
 
-/// A closure whose operands may change places: more algorithms fit.
+/// Wraps a commutative closure, which allows more algorithms.
 ///
 /// ```
 /// # use ripstop_rt::{Commutative, ReduceOp};
@@ -88,13 +88,13 @@ impl<T: Wire, F: Fn(T, T) -> T + Send + 'static> ReduceOp<T> for Commutative<F> 
     }
 }
 
-/// A value, and where it is: what [`MinLoc`] and [`MaxLoc`] reduce.
+/// A value and its location: the element type of [`MinLoc`] and [`MaxLoc`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, packed)]
 pub struct Located<T: Copy> {
-    /// What is compared.
+    /// Value that is compared.
     pub value: T,
-    /// A rank, or any other number that says where it came from.
+    /// Location of the value: a rank, or any other number.
     pub at: u64,
 }
 
@@ -107,33 +107,35 @@ macro_rules! operators {
 }
 
 operators! {
-    /// Adds; integers wrap.
+    /// Adds. Integers wrap.
     Sum,
-    /// Multiplies; integers wrap.
+    /// Multiplies. Integers wrap.
     Product,
-    /// Takes the lesser; of a number and a NaN, the number.
+    /// Takes the lesser. If one operand is NaN, takes the other.
     Min,
-    /// Takes the greater; of a number and a NaN, the number.
+    /// Takes the greater. If one operand is NaN, takes the other.
     Max,
-    /// Takes the lesser value with its place, the lower place of two equal ones; of a number and a NaN, the number.
+    /// Takes the lesser value with its location. Of two equal values, takes the one with the lower location; a number
+    /// wins over NaN.
     MinLoc,
-    /// Takes the greater value with its place, the lower place of two equal ones; of a number and a NaN, the number.
+    /// Takes the greater value with its location. Of two equal values, takes the one with the lower location; a number
+    /// wins over NaN.
     MaxLoc,
-    /// The bits that are set in both.
+    /// Takes the bits that are set in both.
     BitAnd,
-    /// The bits that are set in one or both.
+    /// Takes the bits that are set in one or both.
     BitOr,
-    /// The bits that are set in one only.
+    /// Takes the bits that are set in exactly one.
     BitXor,
-    /// 1 if both are not 0, else 0.
+    /// Returns 1 if both are not 0, otherwise 0.
     LogicalAnd,
-    /// 1 if one or both are not 0, else 0.
+    /// Returns 1 if one or both are not 0, otherwise 0.
     LogicalOr,
-    /// 1 if one only is not 0, else 0.
+    /// Returns 1 if exactly one is not 0, otherwise 0.
     LogicalXor,
 }
 
-/// An operator that commutes, for some types of numbers.
+/// Implements a commutative operator for some number types.
 macro_rules! commuting {
     ($name:ident, $left:ident, $right:ident, $combined:expr; $($number:ty = $built_in:expr,)*) => {$(
         impl ReduceOp<$number> for $name {
@@ -169,7 +171,7 @@ macro_rules! integers {
 
 macro_rules! floats {
     ($($name:ident: |$left:ident, $right:ident| $combined:expr;)*) => {$(
-        // Adapters may round as they like, so floating-point numbers stay with the processor.
+        // Adapters may round differently, so the processor combines floating-point numbers.
         commuting!($name, $left, $right, $combined; f32 = BuiltIn::YES, f64 = BuiltIn::YES,);
     )*};
 }
@@ -214,7 +216,8 @@ impl<T: Wire + PartialOrd> ReduceOp<Located<T>> for MaxLoc {
     }
 }
 
-/// The one that is before the other; of those that are not, the number, and of two numbers the one with the lower place.
+/// Returns the operand that wins (`is_left` or `is_right`). If neither wins, returns the one that is a number, and of
+/// two numbers the one with the lower location.
 fn first_of<T: Wire + PartialOrd>(
     left: Located<T>,
     right: Located<T>,

@@ -1,14 +1,16 @@
-//! Handles of communicators that completed operations no longer need, for the next ones.
+//! Cache of communicator handles that completed operations no longer need, for reuse by the next operations.
 //!
-//! A future keeps its communicator, and to count that takes a locked instruction when it starts and another one when it ends:
-//! a tenth of what it costs to receive a short message. So a thread in `block_on` keeps the handles of futures that completed
-//! there, of one communicator at a time, and gives them to the next futures.
+//! A future keeps a handle of its communicator. Counting that handle takes an atomic instruction at start and another
+//! one at the end, which is a tenth of the cost of receiving a short message. So a thread in `block_on` keeps the
+//! handles of futures that completed there, for one communicator at a time, and gives them to later futures.
 //!
-//! They go when the last handle that is somebody's goes on that thread, and when `block_on` returns. So a communicator ends no
-//! later for them, unless the last handle went on another thread, as that of a ragged collective that nobody awaits does where
-//! the agent ends it.
+//! The cached handles are dropped when the application drops its last handle on that thread, and when `block_on`
+//! returns. So the cache does not delay the end of a communicator, with one exception: if the last handle is dropped on
+//! another thread. That happens, for example, when the agent completes a ragged collective that the application does
+//! not await.
 //!
-//! The same for the calls of short collectives, each with its program: a few are kept, as long as there are spare handles.
+//! The buffers of short collective calls, each with its program, are cached in the same way: a few are kept while
+//! handles are cached.
 
 use std::{
     cell::RefCell,
@@ -19,28 +21,29 @@ use std::{
 use super::Comm;
 use crate::{engine::RunCall, executor, offload::Program};
 
-/// As many as there may be of use: futures of short messages that are alive at the same time.
+/// Maximum number of cached handles: futures of short messages that are typically alive at the same time.
 const SPARE_MAX: usize = 256;
 
-/// Calls that are kept: the different collectives in an inner loop, or those in flight at a time.
+/// Maximum number of cached calls: different collectives in an inner loop, or collectives in flight at a time.
 const CALLS_MAX: usize = 8;
 
 type Calls = Vec<Box<RunCall>>;
 
 thread_local! {
-    // Never dropped, so that looking at it needs no call: there are none when no `block_on` is left.
+    // Never dropped by the thread, so access needs no check for destruction. Both are empty after the last `block_on`
+    // has returned.
     static SPARE: RefCell<ManuallyDrop<Vec<Comm>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
     static CALLS: RefCell<ManuallyDrop<Calls>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-/// A clone.
+/// Returns a handle of `comm`: a cached one if possible, otherwise a clone.
 #[inline]
 pub(super) fn clone(comm: &Comm) -> Comm {
     let spare = with(|spare| spare.pop_if(|spare| is_same(spare, comm)));
     spare.flatten().unwrap_or_else(|| comm.clone())
 }
 
-/// A handle that a future no longer needs.
+/// Caches a handle that a future no longer needs.
 #[inline]
 pub(super) fn keep(comm: Comm) {
     let unkept = with(|spare| {
@@ -60,7 +63,7 @@ pub(super) fn keep(comm: Comm) {
     }
 }
 
-/// The room of a call of this program: what an earlier one has left, or a new one.
+/// Returns the allocation for a call of this program: one that an earlier call has left, or a new one.
 #[inline]
 pub(crate) fn call_of(program: &Arc<Program>) -> Box<RunCall> {
     let spare = CALLS.with(|spare| {
@@ -73,7 +76,7 @@ pub(crate) fn call_of(program: &Arc<Program>) -> Box<RunCall> {
     spare.unwrap_or_else(|| room_for(program))
 }
 
-/// In room that the call before has been taken out of, if there is any.
+/// Reuses an allocation whose call has been taken out, if there is any.
 #[cold]
 fn room_for(program: &Arc<Program>) -> Box<RunCall> {
     let program = Arc::clone(program);
@@ -91,7 +94,7 @@ fn room_for(program: &Arc<Program>) -> Box<RunCall> {
     }
 }
 
-/// The room of a call that a collective no longer needs.
+/// Caches the allocation of a call that a collective no longer needs.
 #[inline]
 pub(super) fn keep_call(mut call: Box<RunCall>) {
     let has_handles = with(|spare| !spare.is_empty()) == Some(true);
@@ -107,7 +110,7 @@ pub(super) fn keep_call(mut call: Box<RunCall>) {
     drop(unkept);
 }
 
-/// Puts a handle in the place of those of another communicator, if there are any.
+/// Replaces the cached handles of another communicator, if there are any, by this handle.
 #[cold]
 fn keep_other(comm: Comm) {
     let may = executor::drives(comm.shared()) && Arc::strong_count(&comm.inner) > 1;
@@ -117,22 +120,23 @@ fn keep_other(comm: Comm) {
     }
 }
 
-/// A handle is about to go: if the spares would be the only ones left, they go too.
+/// Called when a handle is about to be dropped: clears the cache if its handles would be the last ones.
 pub(super) fn release(comm: &Comm) {
     if with(|spare| are_of(spare, comm) && are_last(spare, comm)) == Some(true) {
         clear();
     }
 }
 
-/// Lets go of this thread's spares.
+/// Drops the cached handles of this thread.
 pub(super) fn clear() {
-    // One at a time, because a communicator that ends with the last one does so when nothing is borrowed.
+    // One at a time: dropping the last handle ends its communicator, which may call into this cache, so the cache must
+    // not be borrowed then.
     while let Some(Some(spare)) = with(Vec::pop) {
         drop(spare);
     }
 }
 
-/// As [`clear`], when this thread leaves `block_on`.
+/// Clears all caches, like [`clear`], when this thread leaves `block_on`.
 pub(crate) fn end() {
     clear();
     drop(with(mem::take));
@@ -140,7 +144,8 @@ pub(crate) fn end() {
     drop(calls);
 }
 
-/// Works on the spares; `None` when a communicator ends in the middle of this.
+/// Calls `work` on the cached handles. Returns `None` if called while the cache is borrowed, when a communicator ends
+/// inside `work`.
 #[inline(always)]
 fn with<R>(work: impl FnOnce(&mut Vec<Comm>) -> R) -> Option<R> {
     SPARE.with(|spare| Some(work(&mut *spare.try_borrow_mut().ok()?)))
@@ -156,7 +161,7 @@ fn is_same(one: &Comm, other: &Comm) -> bool {
     Arc::ptr_eq(&one.inner, &other.inner)
 }
 
-/// Whether nobody but the spares and `comm` has a handle.
+/// Returns true if `comm` and the cached handles are the only handles.
 #[inline]
 fn are_last(spare: &[Comm], comm: &Comm) -> bool {
     Arc::strong_count(&comm.inner) == spare.len() + 1
@@ -175,7 +180,7 @@ mod tests {
         with(|spare| spare.len()).expect("the thread lives")
     }
 
-    /// One message to itself, which leaves a handle behind.
+    /// Sends one message from this rank to itself, which leaves a handle in the cache.
     async fn use_once(comm: &Comm) {
         let receive = comm.recv_into(0, 1, [0_u8; 1]);
         comm.send(0, 1, [7_u8; 1]).await.expect("this rank lives");

@@ -1,4 +1,4 @@
-//! New communicators from old ones.
+//! Making new communicators from existing ones: `split`, `dup` and `split_node`.
 
 use std::panic::Location;
 
@@ -12,15 +12,16 @@ use crate::{
 };
 
 impl Comm {
-    /// Splits the ranks into communicators, one for each `color`; ranks with `None` get none. In the new communicator ranks
-    /// are ordered by `key`, and those with the same key by their old rank. Collective.
+    /// Splits the ranks into communicators, one for each `color`; ranks that pass `None` get none. Collective.
     ///
-    /// It is started when it is called, and goes on by itself, also when its future is dropped, until the runtime closes. A
-    /// communicator that no task takes is dropped.
+    /// Ranks in the new communicator are ordered by `key`, and ranks with equal keys by their old rank.
+    ///
+    /// The call starts immediately and proceeds in the background until the runtime closes, even if its future is
+    /// dropped. A new communicator that no task takes is dropped.
     ///
     /// # Errors
-    /// A member failed or finished; a rank called another collective in its place (`Mismatch`). Later collectives on this
-    /// communicator end with `Revoked` then.
+    /// A member failed or finished; a rank called another collective in its place (`Mismatch`). Later collectives on
+    /// this communicator then fail with `Revoked`.
     #[track_caller]
     pub fn split(
         &self,
@@ -92,17 +93,17 @@ impl Comm {
         Ok(Some(Self::new(shared, ctx, (rank, group), call.at)))
     }
 
-    /// The same ranks in the same order, with messages of their own. Collective. It is started when it is called, and goes on by
-    /// itself, as [`split`](Self::split) does.
+    /// Makes a communicator of the same ranks in the same order, with separate messages. Collective. Like
+    /// [`split`](Self::split), the call starts immediately and proceeds in the background.
     ///
     /// # Errors
-    /// As of [`split`](Self::split).
+    /// Same as [`split`](Self::split).
     #[track_caller]
     pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         self.dup_as("dup", Signature::of("dup"))
     }
 
-    /// A [`dup`](Self::dup) that goes well only if all ranks have this signature.
+    /// Makes a [`dup`](Self::dup) that succeeds only if all ranks pass the same signature.
     #[doc(hidden)]
     #[track_caller]
     pub fn dup_as(
@@ -120,10 +121,10 @@ impl Comm {
         })
     }
 
-    /// The ranks that share this rank's node. Collective.
+    /// Makes a communicator of the ranks that share this rank's node. Collective.
     ///
     /// # Errors
-    /// As of [`split`](Self::split).
+    /// Same as [`split`](Self::split).
     #[track_caller]
     pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         let split = self.split_as("split_node", Some(self.shared().place.node), 0);
@@ -135,8 +136,9 @@ impl Comm {
         })
     }
 
-    /// A context that was never used on any rank. Each proposes one; the greatest is taken if it is free everywhere, else the
-    /// next round starts above it. Splits of overlapping communicators may run at the same time.
+    /// Finds a context id that was never used on any rank. Each rank proposes one, and the greatest is taken if it is
+    /// free on all ranks; otherwise the next round starts above it. Splits of overlapping communicators may run at the
+    /// same time.
     async fn agree_on_context(&self, call: Call, vote: Vote) -> Result<u32> {
         self.begin_agreement(call)?;
         let contexts = self.shared().contexts();
@@ -153,7 +155,7 @@ impl Comm {
         }
     }
 
-    /// Everybody's three numbers, with their ranks.
+    /// Returns the three numbers of every rank, each with its rank.
     async fn gather_all(&self, call: Call, mine: [i64; 3]) -> Result<Vec<(usize, [i64; 3])>> {
         let mut all = vec![mine; self.size()];
         if self.rank() == 0 {
@@ -168,7 +170,7 @@ impl Comm {
     }
 }
 
-/// There is no context for another communicator.
+/// Returns the error for running out of context ids.
 pub(super) fn none_left(op: &'static str) -> Error {
     let why = "2^31 communicators were made: there is no number for another";
     Error::argument(op, why.to_owned())
@@ -189,7 +191,7 @@ mod tests {
                 if world.rank() == odd {
                     world.shared().contexts().leave(2);
                 }
-                // Whoever proposes the greatest number has its way.
+                // The greatest proposal is taken.
                 let (first, second) = (world.dup().await?, world.shrink().await?);
                 assert!(first.id() > second.id() || second.id() == u32::MAX - 1);
                 let [last, shrunk] = [world.shrink().await, world.dup().await];

@@ -1,4 +1,4 @@
-//! Messages as a stream.
+//! Received messages as a stream.
 
 use std::{
     future::poll_fn,
@@ -12,7 +12,7 @@ use futures_core::Stream;
 use super::{Comm, RecvOp, Source, Status, Tag};
 use crate::{buffer::Wire, error::Result, ops::About};
 
-/// Every message that matches, in the order of the queue. Made by [`Comm::messages`].
+/// Stream of all matching messages, in queue order. Made by [`Comm::messages`].
 #[derive(Debug)]
 #[must_use = "a stream does nothing until it is polled"]
 pub struct Messages<T: Wire> {
@@ -36,10 +36,11 @@ impl<T: Wire> Messages<T> {
         }
     }
 
-    /// The next message: what `StreamExt::next` of any crate gives, without the crate. Never `None`.
+    /// Returns the next message, never `None`. Works like `StreamExt::next`, without depending on a stream crate.
     ///
     /// # Errors
-    /// As [`Comm::recv`]. A message of another type stays at the head of the queue, and is the next error too.
+    /// Same as [`Comm::recv`]. A message of another type stays at the head of the queue, so the next call fails in the
+    /// same way.
     pub async fn next(&mut self) -> Option<Result<(Vec<T>, Status)>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

@@ -1,4 +1,4 @@
-//! How ranks find out whether all of them make the same communicator, before any of them has it.
+//! Checks that all ranks make the same communicator, before any rank gets it.
 
 use std::panic::Location;
 
@@ -9,11 +9,11 @@ use crate::{
     offload::Signature,
 };
 
-/// What a rank makes.
+/// Signature of the communicator that a rank makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vote(u64);
 
-/// Proposed context; the least signature, and whose it is; the greatest one, and whose.
+/// Proposed context id; the least signature and its rank; the greatest signature and its rank.
 type Ballot = [u64; 5];
 
 impl Vote {
@@ -27,7 +27,7 @@ impl Vote {
     }
 }
 
-/// Both ballots as one. Of equal signatures the lower rank's counts, so all ranks name the same two.
+/// Merges two ballots. Of equal signatures the lower rank counts, so all ranks name the same two.
 fn count(one: Ballot, other: Ballot) -> Ballot {
     let least = if other[1] < one[1] { other } else { one };
     let greatest = if other[3] > one[3] { other } else { one };
@@ -40,8 +40,8 @@ fn count(one: Ballot, other: Ballot) -> Ballot {
     ]
 }
 
-/// A place in the order of collectives where this rank agrees with others, from the call on and not only when it is awaited:
-/// see [`agrees_before`](crate::engine::Core::agrees_before).
+/// A position in the order of collectives where this rank agrees with others. It is active from the call on, not only
+/// while it is awaited: see [`agrees_before`](crate::engine::Core::agrees_before).
 #[must_use = "it ends when it is dropped"]
 pub(crate) struct Agreement {
     pub(super) comm: Comm,
@@ -62,7 +62,7 @@ impl Drop for Agreement {
 }
 
 impl Comm {
-    /// The greatest proposal, if all ranks make the same.
+    /// Returns the greatest proposed context id, if all ranks make the same communicator.
     pub(super) async fn elect(&self, call: Call, vote: Vote, proposed: u32) -> Result<u32> {
         let ballot = vote.ballot(proposed, self.rank());
         let [counted] = self.all_reduce_with(call, [ballot], count).await?;
@@ -77,13 +77,13 @@ impl Comm {
         Err(self.error_here("split", ErrorKind::Mismatch { rank, other, calls }))
     }
 
-    /// The next collective is an agreement.
+    /// Takes the next position in the order of collectives for an agreement.
     #[track_caller]
     pub(crate) fn agreement(&self) -> Agreement {
         self.agreement_at(Location::caller())
     }
 
-    /// As [`agreement`](Self::agreement), of a call that this line of the program made.
+    /// Like [`agreement`](Self::agreement), for a call from the source line `at`.
     pub(crate) fn agreement_at(&self, at: &'static Location<'static>) -> Agreement {
         let call = Call {
             at,
@@ -96,7 +96,7 @@ impl Comm {
         agreement
     }
 
-    /// A rank that waits for this one in another collective may have asked already.
+    /// Begins the agreement. Fails if a rank that waits for this one in another collective has already asked.
     pub(super) fn begin_agreement(&self, call: Call) -> Result<()> {
         let key = (self.id() + 1, call.tag);
         let stranger = self
@@ -106,8 +106,8 @@ impl Comm {
         kind.map_err(|kind| self.error("split", kind, None, None))
     }
 
-    /// What a rank that could not make a communicator tells the others, who may wait for it. One that could may hear only now
-    /// that another rank called another collective before.
+    /// Ends the agreement: if this rank could not make a communicator, notifies the others, which may wait for it. A
+    /// rank that could make one may find out only now that another rank called another collective before.
     pub(super) fn settled<T>(&self, name: &'static str, call: Call, made: Result<T>) -> Result<T> {
         let key = (self.id() + 1, call.tag);
         let made = made.and_then(|made| {
@@ -115,7 +115,8 @@ impl Comm {
             why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))
         });
         made.map_err(|mut error| {
-            // Who ends a collective may leave then, and what was still on its way there hears of that alone.
+            // A rank that ends a collective may leave then, and messages still in flight report only that. So prefer
+            // the recorded reason of the revocation.
             let may_hide = matches!(
                 error.kind,
                 ErrorKind::Revoked | ErrorKind::PeerFinished { .. }
@@ -124,7 +125,7 @@ impl Comm {
             if may_hide && let Some(kind) = self.shared().with(known) {
                 error = self.error(name, kind, None, None);
             }
-            // A runtime that closes says so itself.
+            // A closing runtime notifies its peers itself.
             if !matches!(error.kind, ErrorKind::Closed) {
                 let kind = self.in_world(&error.kind);
                 self.shared()
@@ -134,7 +135,7 @@ impl Comm {
         })
     }
 
-    /// An error whose ranks are the world's, as far as others want to know of it.
+    /// Returns this error with world ranks, without the details that other ranks do not need.
     fn in_world(&self, kind: &ErrorKind) -> ErrorKind {
         let world = |rank: &usize| {
             let world = self.group().world_of(*rank);
