@@ -1,8 +1,8 @@
-//! Buffers that an operation owns while it runs, and that come home with its result.
+//! Buffers that an operation owns while it runs, and that it returns with its result.
 //!
-//! [`SendBuf`] is what can be sent from, [`RecvBuf`] what can be received into; [`Wire`] is what their elements must be.
-//! [`BufExt`] makes owned parts of a buffer: a [`Part`] is a range, a [`Strided`] is a regular pattern that is packed for
-//! you. A [`RegBuf`] lies in memory that the fabric can reach without a copy.
+//! [`SendBuf`] is a buffer to send from, [`RecvBuf`] one to receive into, and [`Wire`] the trait of their elements.
+//! [`BufExt`] makes owned parts of a buffer: a [`Part`] is a range, and a [`Strided`] is a regular pattern that the
+//! library packs. A [`RegBuf`] lies in memory that the network can reach without a copy.
 #![expect(unsafe_code, reason = "lends room that may be uninitialised")]
 
 use std::{mem::MaybeUninit, ops::RangeBounds, slice, sync::Arc};
@@ -21,13 +21,13 @@ pub use reg::{RegBuf, Registered};
 pub use strided::{Layout, Strided};
 pub use wire::{TypeSig, Wire};
 
-/// Something an operation may own and send from.
+/// A buffer that an operation may own and send from.
 ///
-/// An operation moves the buffer to where it stays, then asks for its [`elems`](Self::elems), and calls nothing else of it
-/// until the bytes are out: that is why arrays by value work, and why an implementation needs no stable address.
+/// An operation moves the buffer to its final place, then asks for its [`elems`](Self::elems). It calls no other method
+/// until the bytes have left. So arrays by value work, and an implementation needs no stable address.
 ///
-/// It may ask more than once, and while it holds its lock: an implementation shows the same elements each time, does not panic
-/// and calls nothing of this library.
+/// An operation may call `elems` more than once, and while it holds a lock. An implementation must return the same
+/// elements each time, must not panic, and must not call this library.
 #[diagnostic::on_unimplemented(
     message = "an operation cannot own `{Self}` and send from it",
     label = "not a buffer to send from",
@@ -35,21 +35,21 @@ pub use wire::{TypeSig, Wire};
             `Wire` elements, or copy borrowed data with `send_copy`"
 )]
 pub trait SendBuf: Send + 'static {
-    /// What it is a sequence of.
+    /// Element type of the buffer.
     type Elem: Wire;
 
-    /// The elements to send.
+    /// Returns the elements to send.
     fn elems(&self) -> &[Self::Elem];
 
-    /// The registered memory that the elements lie in, if they do.
+    /// Returns the registered memory that contains the elements, if they lie in such memory.
     fn registered(&self) -> Option<Registered<'_>> {
         None
     }
 }
 
-/// Elements that live as long as the program, to send from without a copy: `Static(&TABLE)`.
+/// Elements with static lifetime, to send from without a copy: `Static(&TABLE)`.
 ///
-/// A plain slice is no buffer: most slices are borrowed for a while only, which an operation must not rely on.
+/// A plain slice is not a buffer: most slices are borrowed for a limited time, which an operation must not rely on.
 #[derive(Debug)]
 pub struct Static<T: 'static>(pub &'static [T]);
 
@@ -61,12 +61,14 @@ impl<T> Clone for Static<T> {
 
 impl<T> Copy for Static<T> {}
 
-/// Something an operation may own and receive into.
+/// A buffer that an operation may own and receive into.
 ///
-/// How much there is room for: one for a number, the full length of an array, a boxed slice, a [`RegBuf`], a [`Part`] or a
-/// [`Strided`]. A shorter message leaves the rest as it was, and `Status::len` says how much came. For a `Vec` it is the
-/// length, or the capacity when the vector is empty, and the vector ends as long as the message. To receive into the same
-/// vector again, `clear` it first: then its room is its whole capacity, however short the last message was.
+/// The room is one element for a number, and the full length for an array, a boxed slice, a [`RegBuf`], a [`Part`] or a
+/// [`Strided`]. A shorter message leaves the rest unchanged, and `Status::len` has the received length.
+///
+/// The room of a `Vec` is its length, or its capacity if it is empty, and the vector gets the length of the message. To
+/// receive into the same vector again, `clear` it first: then its room is its whole capacity, however short the last
+/// message was.
 #[diagnostic::on_unimplemented(
     message = "an operation cannot receive into `{Self}`",
     label = "not a buffer to receive into",
@@ -75,45 +77,46 @@ impl<T> Copy for Static<T> {}
 )]
 ///
 /// # Safety
-/// [`spare`](Self::spare) shows the same memory each time it is called, until [`set_filled`](Self::set_filled) is called or the
-/// buffer is moved: what an operation has written there it may read again, and send.
+/// [`spare`](Self::spare) returns the same memory each time it is called, until [`set_filled`](Self::set_filled) is
+/// called or the buffer is moved. An operation may read again, and send, what it has written there.
 pub unsafe trait RecvBuf: SendBuf {
-    /// The room to receive into; an operation writes it from its start.
+    /// Returns the room to receive into. An operation writes it from its start.
     ///
     /// # Safety
-    /// The caller writes initialised elements only: where there was a value, there is one afterwards.
+    /// The caller writes only initialized elements: an element that had a value still has one afterwards.
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<Self::Elem>];
 
-    /// Says that the first `n` elements of [`spare`](Self::spare) were written.
+    /// Declares that the first `n` elements of [`spare`](Self::spare) were written.
     ///
     /// # Safety
-    /// They were, and `n` is at most the length of the room.
+    /// The first `n` elements were written, and `n` is at most the length of the room.
     unsafe fn set_filled(&mut self, n: usize);
 }
 
-/// Owned parts of a buffer.
+/// Methods that make owned parts of a buffer.
 pub trait BufExt: SendBuf + Sized {
-    /// A range of the elements; [`Part::into_inner`] gives the whole buffer back.
+    /// Returns a range of the elements as a buffer. [`Part::into_inner`] returns the whole buffer.
     ///
     /// # Panics
-    /// When the range is not inside the elements.
+    /// Panics if the range is not inside the elements.
     fn part(self, range: impl RangeBounds<usize>) -> Part<Self> {
         Part::new(self, range)
     }
 
-    /// Blocks of elements at a regular distance, packed for the way; [`Strided::into_inner`] gives the whole buffer back.
+    /// Returns blocks of elements at a regular distance as a buffer, packed for sending. [`Strided::into_inner`]
+    /// returns the whole buffer.
     ///
     /// # Panics
-    /// When the layout leaves the elements, or its blocks overlap.
+    /// Panics if the layout leaves the elements, or if its blocks overlap.
     fn strided(self, layout: Layout) -> Strided<Self> {
         Strided::new(self, layout, Vec::new())
     }
 
-    /// As [`strided`](Self::strided), packed into `scratch`, which is cleared first: with the vector of
-    /// [`Strided::into_parts`] nothing is allocated.
+    /// Like [`strided`](Self::strided), but packs into `scratch`, which is cleared first. With the vector of
+    /// [`Strided::into_parts`] this allocates nothing.
     ///
     /// # Panics
-    /// When the layout leaves the elements, or its blocks overlap.
+    /// Panics if the layout leaves the elements, or if its blocks overlap.
     fn strided_in(self, layout: Layout, scratch: Vec<Self::Elem>) -> Strided<Self> {
         Strided::new(self, layout, scratch)
     }
@@ -129,7 +132,7 @@ impl<T: Wire> SendBuf for Vec<T> {
     }
 }
 
-// SAFETY: its own memory, which it does not change by itself.
+// SAFETY: the vector's own memory, which stays the same while the vector is not changed.
 unsafe impl<T: Wire> RecvBuf for Vec<T> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         let room = if self.is_empty() {
@@ -137,7 +140,7 @@ unsafe impl<T: Wire> RecvBuf for Vec<T> {
         } else {
             self.len()
         };
-        // SAFETY: at most the capacity is allocated, and it is lent for as long as `self` is.
+        // SAFETY: `room` is at most the allocated capacity, and the slice borrows `self`.
         unsafe { slice::from_raw_parts_mut(self.as_mut_ptr().cast(), room) }
     }
 
@@ -155,10 +158,10 @@ impl<T: Wire> SendBuf for Box<[T]> {
     }
 }
 
-// SAFETY: always the same memory.
+// SAFETY: `spare` always returns the same memory.
 unsafe impl<T: Wire> RecvBuf for Box<[T]> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
-        // SAFETY: the caller leaves no element without a value.
+        // SAFETY: the caller leaves every element initialized.
         unsafe { as_spare(self) }
     }
 
@@ -173,10 +176,10 @@ impl<T: Wire, const N: usize> SendBuf for [T; N] {
     }
 }
 
-// SAFETY: always all of itself.
+// SAFETY: `spare` always returns the whole array.
 unsafe impl<T: Wire, const N: usize> RecvBuf for [T; N] {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
-        // SAFETY: the caller leaves no element without a value.
+        // SAFETY: the caller leaves every element initialized.
         unsafe { as_spare(self) }
     }
 
@@ -209,10 +212,10 @@ macro_rules! numbers {
             }
         }
 
-        // SAFETY: always all of itself.
+        // SAFETY: `spare` always returns the whole number.
         unsafe impl RecvBuf for $T {
             unsafe fn spare(&mut self) -> &mut [MaybeUninit<Self>] {
-                // SAFETY: the caller leaves no element without a value.
+                // SAFETY: the caller leaves every element initialized.
                 unsafe { as_spare(slice::from_mut(self)) }
             }
 
@@ -231,10 +234,10 @@ impl SendBuf for bytes::Bytes {
     }
 }
 
-/// Initialised elements as room.
+/// Returns initialized elements as room to write to.
 ///
 /// # Safety
-/// Nothing uninitialised is written to it.
+/// The caller writes no uninitialized element to it.
 unsafe fn as_spare<T: Wire>(elems: &mut [T]) -> &mut [MaybeUninit<T>] {
     let (start, len) = (elems.as_mut_ptr(), elems.len());
     // SAFETY: `MaybeUninit<T>` is laid out as `T`, and the borrow is passed on.
@@ -244,14 +247,15 @@ unsafe fn as_spare<T: Wire>(elems: &mut [T]) -> &mut [MaybeUninit<T>] {
 #[cfg(test)]
 mod tests;
 
-/// For how many elements a buffer has room.
+/// Returns the number of elements that fit into a buffer.
 #[doc(hidden)]
 pub fn room<B: RecvBuf>(buf: &mut B) -> usize {
     // SAFETY: nothing is written to it.
     unsafe { buf.spare() }.len()
 }
 
-/// Zeros, which cost nothing until they are touched; `None` without memory for them.
+/// Returns a vector of zeros, whose pages cost nothing until they are touched. Returns `None` if there is not enough
+/// memory.
 #[doc(hidden)]
 #[must_use]
 pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
@@ -261,13 +265,13 @@ pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
 /// Fills a buffer with the bytes of `payload`.
 ///
 /// # Panics
-/// When they are not exactly as many as there is room for.
+/// Panics if the length of `payload` is not exactly the room.
 pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: Payload<'_>) {
-    // SAFETY: only initialised elements are written below: any bytes are some.
+    // SAFETY: only initialized elements are written below, because any bytes are a valid element.
     let room = unsafe { buf.spare() };
     let (len, bytes) = (room.len(), size_of_val(room));
     assert_eq!(payload.len(), bytes, "a get that fills its buffer");
-    // SAFETY: the same memory as bytes, borrowed as long.
+    // SAFETY: the same memory as bytes, borrowed for the same time.
     payload.copy_to(unsafe { slice::from_raw_parts_mut(room.as_mut_ptr().cast(), bytes) });
     // SAFETY: just written.
     unsafe { buf.set_filled(len) };
@@ -276,10 +280,10 @@ pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: Payload<'_>) {
 /// Writes `elems` to the start of a buffer's room, as a receive would.
 ///
 /// # Panics
-/// When there is less room.
+/// Panics if there is less room.
 #[doc(hidden)]
 pub fn overwrite<B: RecvBuf>(buf: &mut B, elems: &[B::Elem]) {
-    // SAFETY: only initialised elements are written below.
+    // SAFETY: only initialized elements are written below.
     let room = unsafe { buf.spare() };
     assert!(
         elems.len() <= room.len(),

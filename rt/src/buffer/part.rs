@@ -1,4 +1,4 @@
-//! An owned range of a buffer.
+//! Owned ranges of a buffer.
 #![expect(
     unsafe_code,
     reason = "lends a range of room that may be uninitialised"
@@ -11,11 +11,11 @@ use std::{
 
 use super::{RecvBuf, Registered, SendBuf};
 
-/// A range of a buffer's elements, which an operation owns together with the rest. Made by
+/// A range of a buffer's elements. An operation on it owns the whole buffer. Made by
 /// [`BufExt::part`](super::BufExt::part).
 ///
-/// Holding one proves that the range was inside the elements, so receiving into it initialises nothing new, and the rest of
-/// the buffer stays as it was.
+/// A `Part` proves that the range was inside the elements. So receiving into it initializes no new element, and the
+/// rest of the buffer is unchanged.
 #[derive(Clone, Debug)]
 pub struct Part<B> {
     buf: B,
@@ -28,13 +28,13 @@ impl<B: SendBuf> Part<B> {
         Self { buf, range }
     }
 
-    /// The range, in elements of the whole buffer.
+    /// Returns the range, in elements of the whole buffer.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }
 
-    /// The whole buffer.
+    /// Returns the whole buffer.
     #[must_use]
     pub fn into_inner(self) -> B {
         self.buf
@@ -53,15 +53,15 @@ impl<B: SendBuf> SendBuf for Part<B> {
     }
 }
 
-// SAFETY: always the same range of what keeps this promise.
+// SAFETY: always the same range of a buffer that keeps this promise.
 unsafe impl<B: RecvBuf> RecvBuf for Part<B> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<B::Elem>] {
-        // SAFETY: our caller promises what we promise.
+        // SAFETY: the caller's promise to us is the one that we give to the inner buffer.
         let whole = unsafe { self.buf.spare() };
         &mut whole[self.range.clone()]
     }
 
-    /// The inner buffer is not told: its elements were and are initialised, and it stays as long as it was.
+    /// Does not call the inner buffer: its elements are already initialized, and its length does not change.
     unsafe fn set_filled(&mut self, _: usize) {}
 }
 

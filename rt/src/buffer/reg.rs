@@ -1,4 +1,4 @@
-//! Buffers in registered memory.
+//! Buffers in registered memory: [`RegBuf`].
 #![expect(
     unsafe_code,
     reason = "gives out slices of mapped memory that the buffer owns a range of"
@@ -18,22 +18,22 @@ use ripstop_fabric::memory::Region;
 
 use super::{RecvBuf, SendBuf, Wire};
 
-/// `len` elements in memory that the fabric can reach without a copy.
+/// A buffer of elements in memory that the network can reach without a copy.
 ///
-/// Holding one proves that nobody else touches its range: peers get a key to it only while an operation owns the buffer,
-/// and parts of one region never overlap. That is why it gives out `&mut [T]` although the memory is shared.
+/// A `RegBuf` proves that no other code accesses its range. Peers get a key to it only while an operation owns the
+/// buffer, and parts of one region never overlap. So it can give out `&mut [T]` although the memory is shared.
 ///
-/// It may be split into parts that several operations use at once, and joined again.
+/// A buffer may be split into parts that several operations use at the same time, and joined again.
 pub struct RegBuf<T: Wire> {
     lease: Arc<Lease>,
-    /// Bytes into the region, aligned for `T`.
+    /// Offset in the region, in bytes, aligned for `T`.
     offset: usize,
-    /// Elements.
+    /// Length, in elements.
     len: usize,
     elems: PhantomData<T>,
 }
 
-/// A region, given back when the last part of it is gone.
+/// A region, returned to its owner when the last part of it is dropped.
 struct Lease {
     region: Region,
     give_back: Option<GiveBack>,
@@ -42,14 +42,15 @@ struct Lease {
 type GiveBack = Box<dyn FnOnce(Region) + Send + Sync>;
 
 impl<T: Wire> RegBuf<T> {
-    /// The first `len` elements of a region, as they are.
+    /// Returns a buffer over the first `len` elements of a region, with their present values.
     ///
     /// # Safety
-    /// Until this buffer and everything split from it are gone, nobody else reads or writes that range, neither through a
-    /// clone of the region nor in another process, except for an operation that owns a buffer in it.
+    /// Until this buffer and all parts split from it are dropped, no other code reads or writes that range, neither
+    /// through a clone of the region nor in another process. The only exception is an operation that owns a buffer in
+    /// it.
     ///
     /// # Panics
-    /// When the region is shorter than that, or does not start at a multiple of the element's alignment.
+    /// Panics if the region is shorter, or does not start at a multiple of the element's alignment.
     #[must_use]
     pub unsafe fn over(region: Region, len: usize) -> Self {
         Self::leased(
@@ -61,13 +62,13 @@ impl<T: Wire> RegBuf<T> {
         )
     }
 
-    /// As [`over`](Self::over), and hands the region on when the last part of the buffer is dropped.
+    /// Like [`over`](Self::over), and calls `give_back` with the region when the last part of the buffer is dropped.
     ///
     /// # Safety
-    /// As [`over`](Self::over), until `give_back` is called.
+    /// The promise of [`over`](Self::over), until `give_back` is called.
     ///
     /// # Panics
-    /// As [`over`](Self::over).
+    /// Panics if [`over`](Self::over) would.
     #[must_use]
     pub unsafe fn over_returning(
         region: Region,
@@ -101,47 +102,47 @@ impl<T: Wire> RegBuf<T> {
         }
     }
 
-    /// Makes every element zero, which is a value of every `Wire` type.
+    /// Sets every element to zero, which is a valid value of every `Wire` type.
     pub fn zero(&mut self) {
         self.fill(T::zeroed());
     }
 
-    /// The region that it lies in, and the byte at which it starts there.
+    /// Returns the region that contains the buffer, and the buffer's byte offset in the region.
     pub(crate) fn place(&self) -> (&Region, usize) {
         (&self.lease.region, self.offset)
     }
 
-    /// Has the region never given back: others may write to this buffer's part of it for ever.
+    /// Leaks the region, because other ranks may write to this buffer's part of it forever.
     pub(crate) fn keep_for_ever(&self) {
         std::mem::forget(Arc::clone(&self.lease));
     }
 
-    /// All of it, and leaves a buffer of nothing.
+    /// Returns the whole buffer, and leaves an empty one in its place.
     pub(crate) fn take(&mut self) -> Self {
         let all = self.view(0..self.len);
         self.len = 0;
         all
     }
 
-    /// Elements, without looking at them.
+    /// Returns the length in elements, without borrowing the elements.
     pub(crate) fn size(&self) -> usize {
         self.len
     }
 
-    /// The elements before `at`, and the others.
+    /// Splits the buffer into the elements before `at` and the rest.
     ///
     /// # Panics
-    /// When there are fewer than `at`.
+    /// Panics if there are fewer than `at` elements.
     #[must_use]
     pub fn split_at(self, at: usize) -> (Self, Self) {
         assert!(at <= self.len, "split_at({at}) of {} elements", self.len);
         (self.view(0..at), self.view(at..self.len))
     }
 
-    /// Parts of these lengths, one after the other; together they must be the whole buffer.
+    /// Splits the buffer into consecutive parts of these lengths, which must add up to the length of the buffer.
     ///
     /// # Panics
-    /// When they are longer or shorter than the buffer.
+    /// Panics if the lengths do not add up to the length of the buffer.
     #[must_use]
     pub fn split_into(self, lens: &[usize]) -> Vec<Self> {
         let sum = lens
@@ -160,10 +161,10 @@ impl<T: Wire> RegBuf<T> {
         parts.collect()
     }
 
-    /// The buffer that ends where `other` begins, and `other`, as one again.
+    /// Joins this buffer with `other`, which must begin where this one ends.
     ///
     /// # Errors
-    /// Both, when `other` does not begin where this one ends.
+    /// Returns both buffers if `other` does not begin where this one ends.
     pub fn join(self, other: Self) -> Result<Self, (Self, Self)> {
         let adjacent =
             Arc::ptr_eq(&self.lease, &other.lease) && self.offset + self.bytes() == other.offset;
@@ -177,7 +178,7 @@ impl<T: Wire> RegBuf<T> {
         }
     }
 
-    /// Every caller consumes `self`, and takes ranges that do not overlap.
+    /// Returns a handle of a range. Every caller consumes or empties `self`, and takes ranges that do not overlap.
     fn view(&self, range: Range<usize>) -> Self {
         let offset = self.offset + range.start * size_of::<T>();
         Self {
@@ -197,17 +198,17 @@ impl<T: Wire> RegBuf<T> {
     }
 }
 
-/// The memory that a buffer lies in. Only the runtime can look into it: with the region in hand, safe code could write to
-/// what the buffer lends as a slice.
+/// The registered memory of a buffer. Only the runtime can access it: with the region, safe code could write to memory
+/// that the buffer lends as a slice.
 #[derive(Clone, Copy)]
 pub struct Registered<'a>(&'a Region);
 
 impl<'a> Registered<'a> {
-    /// The region, and at how many bytes into it a slice of the buffer starts; `None` when it is not in there, which a
-    /// buffer of the user's own making could claim.
+    /// Returns the region, and the byte offset at which a slice of the buffer starts in it. Returns `None` if the slice
+    /// is not inside the region, because a user's buffer type could claim a wrong one.
     ///
     /// # Safety
-    /// The region is used for nothing but an operation that owns the buffer, and for nothing but the slice.
+    /// The caller uses the region only for the slice, and only for an operation that owns the buffer.
     #[must_use]
     pub unsafe fn locate(self, start: NonNull<u8>, bytes: usize) -> Option<(&'a Region, usize)> {
         let offset = start
@@ -223,15 +224,15 @@ impl<T: Wire> Deref for RegBuf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: mapped as long as the lease lives, aligned, initialised (mapped memory is, and any bits are a `T`), and
-        // nobody writes it while we are borrowed, by the promise made to `over`.
+        // SAFETY: mapped as long as the lease lives, aligned, and initialized (mapped memory is, and any bits are a
+        // valid `T`). By the promise made to `over`, no other code writes it while we borrow it.
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
 
 impl<T: Wire> DerefMut for RegBuf<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`; parts do not overlap, so the range is ours alone.
+        // SAFETY: as in `deref`; parts do not overlap, so this range is exclusively ours.
         unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
     }
 }
@@ -248,7 +249,7 @@ impl<T: Wire> SendBuf for RegBuf<T> {
     }
 }
 
-// SAFETY: always the same memory.
+// SAFETY: `spare` always returns the same memory.
 unsafe impl<T: Wire> RecvBuf for RegBuf<T> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         // SAFETY: the caller leaves no element without a value.

@@ -1,33 +1,33 @@
-//! Elements at a regular distance, packed on the way out and unpacked on the way in.
+//! Elements at a regular distance, packed before sending and unpacked after receiving.
 #![expect(unsafe_code, reason = "lends room that may be uninitialised")]
 
 use std::{fmt, mem::MaybeUninit, ops::Range};
 
 use super::{RecvBuf, SendBuf, Wire};
 
-/// `count` blocks of `block` elements each; the first starts at element `offset`, the others `stride` elements further
-/// each. A column of a row-major matrix of `n` columns is `block: 1, stride: n`.
+/// `count` blocks of `block` elements each. The first block starts at element `offset`, and each further block `stride`
+/// elements later. A column of a row-major matrix of `n` columns is `block: 1, stride: n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_structs,
     reason = "four numbers, written out by the caller"
 )]
 pub struct Layout {
-    /// The first element of the first block.
+    /// Index of the first element of the first block.
     pub offset: usize,
     /// Elements in a block.
     pub block: usize,
-    /// Elements from the start of a block to the start of the next; at least `block`.
+    /// Elements from the start of a block to the start of the next block; at least `block`.
     pub stride: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub count: usize,
 }
 
 impl Layout {
-    /// How many elements it picks.
+    /// Returns the number of elements in the layout.
     ///
     /// # Panics
-    /// When that is more than `usize::MAX`.
+    /// Panics if the number is more than `usize::MAX`.
     #[must_use]
     pub fn len(&self) -> usize {
         self.block
@@ -35,16 +35,16 @@ impl Layout {
             .expect("fewer elements than usize::MAX")
     }
 
-    /// Whether it picks nothing.
+    /// Returns true if the layout has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.block == 0 || self.count == 0
     }
 
-    /// Appends the picked elements of `from` to `packed`, in order.
+    /// Appends the elements of the layout in `from` to `packed`, in order.
     ///
     /// # Panics
-    /// When the layout leaves `from`, or its blocks overlap.
+    /// Panics if the layout leaves `from`, or if its blocks overlap.
     pub fn pack<T: Copy>(&self, from: &[T], packed: &mut Vec<T>) {
         self.check(from.len());
         if self.is_empty() {
@@ -64,11 +64,12 @@ impl Layout {
         }
     }
 
-    /// Writes packed elements to where [`pack`](Self::pack) takes them from. Fewer than [`len`](Self::len) fill the first
-    /// blocks and leave the others as they were; elements beyond that are ignored.
+    /// Writes packed elements back to where [`pack`](Self::pack) takes them from. If `packed` is shorter than
+    /// [`len`](Self::len), it fills the first blocks and leaves the others unchanged. Elements beyond `len` are
+    /// ignored.
     ///
     /// # Panics
-    /// When the layout leaves `into`, or its blocks overlap.
+    /// Panics if the layout leaves `into`, or if its blocks overlap.
     pub fn unpack<T: Copy>(&self, packed: &[T], into: &mut [T]) {
         self.check(into.len());
         self.spread(packed, |at, elems| {
@@ -85,7 +86,7 @@ impl Layout {
         }
     }
 
-    /// Only after `check`, which rules out overflow.
+    /// Returns the range of each block. Call `check` first, which rules out overflow.
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let Self {
             offset,
@@ -114,14 +115,16 @@ impl Layout {
     }
 }
 
-/// A buffer of which an operation sends or receives the elements of a [`Layout`], packed in a vector of its own. Made by
-/// [`BufExt::strided`](super::BufExt::strided), which packs them; [`into_inner`](Self::into_inner) unpacks what came.
+/// A buffer of which an operation sends or receives the elements of a [`Layout`]. They are packed in a separate vector.
+///
+/// Made by [`BufExt::strided`](super::BufExt::strided), which packs them. [`into_inner`](Self::into_inner) unpacks the
+/// received elements.
 pub struct Strided<B: SendBuf> {
     buf: B,
     layout: Layout,
     packed: Vec<B::Elem>,
-    /// The packed elements may have been written. Only a `RecvBuf` can be unpacked to, which a `SendBuf` method cannot know: so
-    /// the way to do it is kept from where it was known.
+    /// Set when the packed elements may have been written. Only a `RecvBuf` can be unpacked to, and the methods of a
+    /// `SendBuf` cannot know whether it is one. So the function pointer is stored where the type is known.
     unpack: Option<Unpack<B>>,
 }
 
@@ -139,19 +142,19 @@ impl<B: SendBuf> Strided<B> {
         }
     }
 
-    /// Which elements of the buffer they are.
+    /// Returns the layout of the packed elements.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The buffer, with what was received in its place.
+    /// Returns the buffer, with received elements in their places.
     #[must_use]
     pub fn into_inner(self) -> B {
         self.into_parts().0
     }
 
-    /// The buffer as from [`into_inner`](Self::into_inner), and the vector used for packing, for
+    /// Returns the buffer as [`into_inner`](Self::into_inner) does, and the vector used for packing, for
     /// [`BufExt::strided_in`](super::BufExt::strided_in).
     #[must_use]
     pub fn into_parts(mut self) -> (B, Vec<B::Elem>) {
@@ -170,12 +173,13 @@ impl<B: SendBuf> SendBuf for Strided<B> {
     }
 }
 
-// SAFETY: always the same scratch.
+// SAFETY: `spare` always returns the same packed vector.
 unsafe impl<B: RecvBuf> RecvBuf for Strided<B> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<B::Elem>] {
-        // Not only when it is told how many: a part of this does not tell, and an earlier receive may have brought more.
+        // Set here and not in `set_filled`: a `Part` of this buffer does not call that, and an earlier receive may have
+        // written more elements.
         self.unpack = Some(unpack_into::<B>);
-        // SAFETY: the caller leaves no element without a value.
+        // SAFETY: the caller leaves every element initialized.
         unsafe { super::as_spare(&mut self.packed) }
     }
 
@@ -191,10 +195,11 @@ impl<B: SendBuf + fmt::Debug> fmt::Debug for Strided<B> {
     }
 }
 
-/// The layout was inside the elements when it was packed, and they are the start of the room in every buffer of ours; one
-/// of the user's whose room is shorter panics in the indexing.
+/// Writes packed elements to the buffer's room. The layout was inside the elements when they were packed, and the
+/// elements are the start of the room in every buffer of this crate. Indexing panics for a user's own buffer with
+/// shorter room.
 fn unpack_into<B: RecvBuf>(buf: &mut B, layout: &Layout, packed: &[B::Elem]) {
-    // SAFETY: what is written below are values.
+    // SAFETY: only initialized elements are written below.
     let room = unsafe { buf.spare() };
     layout.spread(packed, |at, elems| write_at(room, at, elems));
 }

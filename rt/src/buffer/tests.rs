@@ -13,7 +13,7 @@ use ripstop_fabric::memory::Region;
 
 use super::{BufExt, Layout, RecvBuf, RegBuf, SendBuf, Wire};
 
-/// Receives as an operation does: from the start of the room, then says how much.
+/// Receives as an operation does: writes from the start of the room, then reports how many elements it wrote.
 fn land<B: RecvBuf>(buf: &mut B, values: &[B::Elem]) {
     // SAFETY: values are written.
     let room = unsafe { buf.spare() };
@@ -225,7 +225,7 @@ fn unpack_is_the_reverse_of_pack() {
 
 fn registered<T: Wire>(len: usize) -> RegBuf<T> {
     let region = Region::create("test", len * size_of::<T>(), false).expect("memory for a test");
-    // SAFETY: nobody else has the region.
+    // SAFETY: no other code has the region.
     unsafe { RegBuf::over(region, len) }
 }
 
@@ -255,7 +255,7 @@ fn a_part_of_a_registered_buffer_is_found_in_its_region() {
     let part = registered::<u64>(16).part(4..8);
     let start = std::ptr::NonNull::from(part.elems()).cast();
     let memory = part.registered().expect("registered");
-    // SAFETY: only the offset is looked at.
+    // SAFETY: only the offset is used.
     assert_eq!(unsafe { memory.locate(start, 32) }.expect("inside").1, 32);
     let elsewhere = [0u8; 8];
     // SAFETY: as above.
@@ -271,7 +271,7 @@ fn a_region_is_given_back_when_the_last_part_is_gone() {
     let give_back = move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     };
-    // SAFETY: nobody else has the region.
+    // SAFETY: no other code has the region.
     let buf = unsafe { RegBuf::<u8>::over_returning(region, 64, give_back) };
     let (left, right) = buf.split_at(32);
     drop(left);

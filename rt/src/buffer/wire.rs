@@ -1,4 +1,4 @@
-//! What may travel: [`Wire`], and the signature that says what did, [`TypeSig`].
+//! Element types of messages: the trait [`Wire`], and the type signature [`TypeSig`] that every message carries.
 #![expect(
     unsafe_code,
     reason = "promises that the primitive types have no padding and no invalid bits"
@@ -10,31 +10,32 @@ use crate::comm::Located;
 
 /// A hash of a type's structure, carried in the header of every message.
 ///
-/// The same structure has the same signature on every rank and in every build: names do not count, sizes, order and
-/// nesting do. A receive whose signature differs from the sender's ends in an error instead of garbage.
+/// The same structure has the same signature on every rank and in every build. Sizes, order and nesting count; names do
+/// not. If a receive's signature differs from the sender's, the receive fails with an error instead of returning
+/// garbage.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeSig(pub u64);
 
 impl TypeSig {
-    /// An unsigned integer of `bytes` bytes.
+    /// Returns the signature of an unsigned integer of `bytes` bytes.
     #[must_use]
     pub const fn unsigned(bytes: usize) -> Self {
         Self::tagged(b'u').with_number(bytes as u64)
     }
 
-    /// A two's complement integer of `bytes` bytes.
+    /// Returns the signature of a two's complement integer of `bytes` bytes.
     #[must_use]
     pub const fn signed(bytes: usize) -> Self {
         Self::tagged(b'i').with_number(bytes as u64)
     }
 
-    /// An IEEE 754 number of `bytes` bytes.
+    /// Returns the signature of an IEEE 754 number of `bytes` bytes.
     #[must_use]
     pub const fn float(bytes: usize) -> Self {
         Self::tagged(b'f').with_number(bytes as u64)
     }
 
-    /// `len` elements of one type, side by side.
+    /// Returns the signature of `len` consecutive elements of one type.
     #[must_use]
     pub const fn array(element: Self, len: usize) -> Self {
         Self::tagged(b'[')
@@ -42,7 +43,7 @@ impl TypeSig {
             .with_number(len as u64)
     }
 
-    /// A struct of `bytes` bytes with these fields, in the order of their declaration.
+    /// Returns the signature of a struct of `bytes` bytes with these fields, in declaration order.
     #[must_use]
     pub const fn structure(bytes: usize, fields: &[Self]) -> Self {
         let mut sig = Self::tagged(b'{').with_number(bytes as u64);
@@ -54,7 +55,7 @@ impl TypeSig {
         sig.with_byte(b'}')
     }
 
-    /// An operation instead of a type.
+    /// Returns the signature of a named operation instead of a type.
     pub(crate) const fn of_name(name: &str) -> Self {
         let (mut sig, mut at) = (Self::tagged(b'('), 0);
         while at < name.len() {
@@ -64,19 +65,20 @@ impl TypeSig {
         sig.with_byte(b')')
     }
 
-    /// The name and the size in bytes of the primitive type that has this signature.
+    /// Returns the name and the size in bytes of the primitive type with this signature.
     pub(crate) fn primitive(self) -> Option<(&'static str, usize)> {
         let (_, name) = PRIMITIVES.iter().find(|(sig, _)| *sig == self)?;
         let bits = name[1..].parse::<usize>().ok()?;
         Some((name, bits / 8))
     }
 
-    /// With another number that must agree.
+    /// Returns the signature extended by another number that must agree.
     pub(crate) const fn and(self, number: u64) -> Self {
         self.with_number(number)
     }
 
-    /// The byte order is part of it, so a rank of the other one is told so instead of being misread.
+    /// Starts a signature. It includes the byte order, so ranks of different byte order get an error instead of
+    /// misreading data.
     const fn tagged(tag: u8) -> Self {
         let order = if cfg!(target_endian = "big") {
             b'>'
@@ -97,7 +99,7 @@ impl TypeSig {
         sig
     }
 
-    /// One step of 64-bit FNV-1a. The byte is widened, which `u64::from` may not do in a constant.
+    /// Does one step of 64-bit FNV-1a. Uses `as`, because `u64::from` is not allowed in a constant.
     const fn with_byte(self, byte: u8) -> Self {
         Self((self.0 ^ byte as u64).wrapping_mul(PRIME))
     }
@@ -109,7 +111,7 @@ impl fmt::Debug for TypeSig {
     }
 }
 
-/// A signature is printed by the name of its type where it is that of a primitive one, else as a number.
+/// Prints the type name for a primitive type, otherwise the signature as a number.
 impl fmt::Display for TypeSig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.primitive() {
@@ -119,12 +121,13 @@ impl fmt::Display for TypeSig {
     }
 }
 
-/// A type whose values are their bytes: any bit pattern is valid, and there is no padding.
+/// An element type that is fully defined by its bytes: any bit pattern is valid, and there is no padding.
 ///
 /// Derive it: `#[derive(Clone, Copy, Wire)] #[repr(C)] struct Particle { .. }`.
 ///
 /// # Safety
-/// As [`bytemuck::Pod`], which it extends; `SIG` tells types of different structure apart, and the type is not of size 0.
+/// The requirements of [`bytemuck::Pod`], which it extends. `SIG` differs for types of different structure, and the
+/// size of the type is not 0.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel in a message",
     label = "is not `Wire`",
@@ -132,7 +135,7 @@ impl fmt::Display for TypeSig {
             `#[repr(C)]`"
 )]
 pub unsafe trait Wire: bytemuck::Pod + Send + Sync {
-    /// What the type is made of.
+    /// Signature of the type's structure.
     const SIG: TypeSig;
 }
 
@@ -160,13 +163,13 @@ unsafe impl<T: Wire, const N: usize> Wire for [T; N] {
     };
 }
 
-// SAFETY: packed, so without padding, of fields that zero is a value of.
+// SAFETY: packed, so there is no padding, and zero is a valid value of both fields.
 unsafe impl<T: Wire> bytemuck::Zeroable for Located<T> {}
 
-// SAFETY: packed, so without padding, of fields of which any bits are a value.
+// SAFETY: packed, so there is no padding, and any bits are a valid value of both fields.
 unsafe impl<T: Wire> bytemuck::Pod for Located<T> {}
 
-// SAFETY: it is `Pod`, not empty, and the signature is that of its structure.
+// SAFETY: the type is `Pod` and not empty, and the signature is that of its structure.
 unsafe impl<T: Wire> Wire for Located<T> {
     const SIG: TypeSig = TypeSig::structure(size_of::<Self>(), &[T::SIG, u64::SIG]);
 }
