@@ -1,139 +1,143 @@
-//! Errors: who must act, and the buffer comes back.
+//! Error types of this crate. Each error kind says which party must act, and a failed operation returns its buffer.
 
 use std::{fmt, io, panic::Location, sync::Arc, time::Duration};
 
 use crate::{buffer::TypeSig, evidence::FailureEvidence};
 
-/// The result of most calls.
+/// The result type of most calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation did not do what it was asked to.
+/// Reason why an operation failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller: an argument is out of range. The sentence names it, its value and the range.
+    /// The caller: an argument is out of range. The text names the argument, its value and the allowed range.
     InvalidArgument(String),
-    /// The caller: the message is longer than the buffer. It is still there: receive it again with room for `sent` elements.
+    /// The caller: the message is longer than the buffer. The message stays queued: receive it again with room for
+    /// `sent` elements.
     Truncated {
         /// Elements in the message.
         sent: usize,
-        /// Elements that the buffer has room for.
+        /// Elements that fit into the buffer.
         room: usize,
     },
-    /// The caller or the peer: the message holds another element type. It is still there: receive it with the type it has.
+    /// The caller or the peer: the message has another element type. The message stays queued: receive it with the type
+    /// that was sent.
     TypeMismatch {
-        /// What was sent.
+        /// Element type of the message.
         sent: TypeSig,
-        /// What the receive asked for.
+        /// Element type that the receive asked for.
         expected: TypeSig,
     },
-    /// The program: two ranks called different collectives, or the same one with another root, element type or count, where
-    /// all ranks must call the same.
+    /// The program: two ranks called different collectives, or the same one with a different root, element type or
+    /// count. All ranks must make the same call.
     Mismatch {
-        /// One of them: its rank in the communicator.
+        /// Rank of one of the two callers in the communicator.
         rank: usize,
-        /// The other.
+        /// Rank of the other caller.
         other: usize,
-        /// What the one called and what the other called, each with the line, as far as they have said it; empty for one that
-        /// has called nothing, or is gone.
+        /// Text of the two calls, each with its source line, as far as the two ranks have reported them. Empty for a
+        /// rank that called nothing or has failed.
         calls: Option<Box<[String; 2]>>,
     },
-    /// The peer: it gave this collective up, and its own error says why.
+    /// The peer: it gave up this collective. The peer's own error has the reason.
     Aborted {
-        /// Its rank in the communicator.
+        /// Rank of the peer in the communicator.
         rank: usize,
     },
-    /// Nobody here: an earlier collective on this communicator failed, so there can be no other, but messages go on. Or
-    /// somebody revoked the communicator, and nothing does. [`shrink`](crate::Comm::shrink) makes another one.
+    /// No party: the communicator is revoked.
+    /// Either an earlier collective on it failed, so it allows messages but no further collective, or a rank called
+    /// `revoke`, so it allows neither. [`shrink`](crate::Comm::shrink) makes a new communicator.
     Revoked,
-    /// The program: an epoch of a window is open that has to be closed first, or none is where there must be one. The sentence
-    /// says which.
+    /// The program: a window epoch is still open that must be closed first, or no epoch is open although the call needs
+    /// one. The text says which.
     Epoch(String),
     /// The program: the peer did not open its window to this rank within the time limit.
     NeverPosted {
-        /// The window: the number of the collective that made it.
+        /// Window number: the number of the collective that made the window.
         window: u32,
-        /// How long was waited.
+        /// Time that the caller waited.
         after: Duration,
-        /// The line of the program that waited.
+        /// Source line of the waiting call.
         at: &'static Location<'static>,
     },
     /// The program: the peer did not complete its access to this rank's memory within the time limit.
     NeverCompleted {
-        /// The window: the number of the collective that made it.
+        /// Window number: the number of the collective that made the window.
         window: u32,
-        /// How long was waited.
+        /// Time that the caller waited.
         after: Duration,
-        /// The line of the program that waited.
+        /// Source line of the waiting call.
         at: &'static Location<'static>,
     },
-    /// The program: the peer has freed its window, or made another one in its place.
+    /// The program: the peer has freed its window, or replaced it by a new one.
     NoWindow {
-        /// The window: the number of the collective that made it.
+        /// Window number: the number of the collective that made the window.
         window: u32,
     },
-    /// Nobody: the time limit passed first.
+    /// No party: the time limit passed before the operation completed.
     TimedOut,
-    /// Nobody: it was cancelled.
+    /// No party: the application cancelled the operation.
     Cancelled,
-    /// The peer: its process ended without closing, or the network does not reach it any more.
+    /// The peer: its process ended without closing its runtime, or the network can no longer reach it.
     PeerFailed {
-        /// Its rank in the communicator of the operation.
+        /// Rank of the peer in the communicator of the operation.
         rank: usize,
-        /// How it is known.
+        /// Evidence for the failure.
         how: Box<FailureEvidence>,
     },
     /// The program: the peer closed its runtime, or dropped this communicator, before this operation could complete.
     PeerFinished {
-        /// Its rank in the communicator of the operation.
+        /// Rank of the peer in the communicator of the operation.
         rank: usize,
     },
-    /// The program: only this rank itself could complete the operation, and the application waits for it, with nothing else of
-    /// this rank in flight: a receive from itself, or from any source when all others have finished, or a send to itself.
+    /// The program: this rank waits for itself.
+    /// Only this rank could complete the operation, and it has nothing else in flight. Examples are a receive from
+    /// itself, a send to itself, or a receive from any source after all other ranks have finished.
     WaitsForItself {
         /// True if the communicator has other ranks, and all of them have finished or failed.
         alone: bool,
     },
-    /// The program: this runtime is closed.
+    /// The program: this runtime is already closed.
     Closed,
-    /// The user: a setting or the way the job was started. The sentence names the variable and what to do.
+    /// The user: a setting is wrong, or the job was started in a wrong way. The text names the variable and the remedy.
     Setup(String),
-    /// The machine, with its reason.
+    /// The machine: an operating system call or the network failed for this reason.
     Transport(io::Error),
 }
 
-/// An error, and the operation it happened to.
+/// An error, together with the operation that failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Error {
-    /// Why.
+    /// Reason of the failure.
     pub kind: ErrorKind,
-    /// `send`, `recv`, …
+    /// Name of the operation: `send`, `recv`, …
     pub op: &'static str,
-    /// The communicator's context id, where there is one.
+    /// Context id of the communicator, if the operation has one.
     pub comm: Option<u32>,
-    /// What else there is to say of the communicator: in a box, as errors are moved around with buffers.
+    /// More about the communicator. Boxed to keep errors small, because they are moved around together with buffers.
     pub(crate) known: Option<Box<Known>>,
-    /// The peer's rank in that communicator, where one was named.
+    /// Rank of the peer in that communicator, if the operation names one.
     pub peer: Option<usize>,
-    /// The tag, where one was named.
+    /// Tag of the message, if the operation names one.
     pub tag: Option<u32>,
-    /// The line of the program that made the operation. Where a runtime could not start there is none.
+    /// Source line of the call that started the operation. `None` if the runtime could not start.
     pub at: Option<&'static Location<'static>>,
 }
 
-/// What else there is to say: a communicator as the program knows it, and the end of the sentence.
+/// Details that an error shows in addition: how the program knows the communicator, and a closing note.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// Where it was named.
+    /// Name set by `Comm::named`.
     pub(crate) name: Option<Arc<str>>,
-    /// The line that made it.
+    /// Source line that made the communicator.
     pub(crate) made: Option<&'static Location<'static>>,
-    /// What helps to find the reason.
+    /// Hint that helps to find the reason.
     pub(crate) note: Option<String>,
 }
 
-/// What the work of this crate's functions ends in, with the line of the program that called them.
+/// Awaits `work`, and adds to its error the source line `at` that called this crate.
 #[doc(hidden)]
 pub async fn called_at<T>(
     at: &'static Location<'static>,
@@ -143,7 +147,8 @@ pub async fn called_at<T>(
 }
 
 impl ErrorKind {
-    /// A rank has failed. How that is known is put in where the error is handed to the application.
+    /// Returns the error kind for a failed rank. The real evidence replaces this placeholder when the error reaches the
+    /// application.
     pub(crate) fn peer_failed(rank: usize) -> Self {
         let how = Box::new(FailureEvidence::Unreachable);
         Self::PeerFailed { rank, how }
@@ -163,7 +168,7 @@ impl Error {
         }
     }
 
-    /// The same error, of an operation that this line of the program made.
+    /// Returns this error with `at` as the source line of the operation.
     #[doc(hidden)]
     #[must_use]
     pub fn called_at(self, at: &'static Location<'static>) -> Self {
@@ -171,19 +176,19 @@ impl Error {
         Self { at, ..self }
     }
 
-    /// The communicator's name, where it was [named](crate::Comm::named).
+    /// Returns the name of the communicator, if the program [named](crate::Comm::named) it.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.known.as_ref()?.name.as_deref()
     }
 
-    /// The line of the program that made the communicator; of the world there is none.
+    /// Returns the source line that made the communicator; `None` for the world communicator.
     #[must_use]
     pub fn made(&self) -> Option<&'static Location<'static>> {
         self.known.as_ref()?.made
     }
 
-    /// The same error, of the operation that it was a part of.
+    /// Returns this error under the name of the operation that the failed operation was a part of.
     pub(crate) fn renamed(self, op: &'static str) -> Self {
         Self { op, ..self }
     }
@@ -285,7 +290,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What two ranks called that do not agree, as far as they have said it.
+/// Writes which calls of two ranks disagree, as far as the ranks have reported their calls.
 fn write_mismatch(
     f: &mut fmt::Formatter<'_>,
     [rank, other]: [usize; 2],
@@ -305,7 +310,7 @@ fn write_mismatch(
     f.write_str("operation, root, element type and counts must agree on all ranks")
 }
 
-/// What to raise, where it was a limit that stood in the way.
+/// Returns a hint which limit to raise, if the system call failed because of a limit.
 pub(crate) fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => "; raise `ulimit -n`",
@@ -331,16 +336,16 @@ impl std::error::Error for Error {
 
 /// The error of one operation, with the buffer it owned.
 ///
-/// `?` turns it into an [`Error`] where the buffer is not wanted back.
+/// `?` converts it into an [`Error`] and drops the buffer.
 pub struct OpError<B> {
-    /// Why.
+    /// Reason of the failure.
     pub error: Error,
-    /// The buffer. What was only read is as it was; what was to be written may be as it was, or partly written.
+    /// The buffer of the operation. A send leaves it unchanged; a receive may have written a part of it.
     pub buf: B,
 }
 
 impl<B> OpError<B> {
-    /// The same error, of an operation that this line of the program made.
+    /// Returns this error with `at` as the source line of the operation.
     #[doc(hidden)]
     #[must_use]
     pub fn called_at(self, at: &'static Location<'static>) -> Self {
@@ -348,7 +353,7 @@ impl<B> OpError<B> {
         Self { error, ..self }
     }
 
-    /// Both.
+    /// Returns the error and the buffer.
     pub fn into_parts(self) -> (Error, B) {
         (self.error, self.buf)
     }

@@ -1,7 +1,8 @@
-//! Borrowed buffers, where a thread blocks until all operations on them have ended.
+//! Scoped operations on borrowed buffers: the scope blocks its thread until all operations in it have ended.
 //!
-//! A future cannot borrow safely: it can be forgotten, and the fabric would go on writing to memory that its owner has back.
-//! A function that returns only when nothing is under way cannot be forgotten, as [`std::thread::scope`] shows.
+//! A future must not borrow a buffer: if the future is forgotten, the network goes on writing to memory that its owner
+//! uses again. A function that returns only when no operation is in flight cannot be forgotten; [`std::thread::scope`]
+//! is built on the same idea.
 #![expect(
     unsafe_code,
     reason = "an operation owns its buffer; here it owns a pointer to what the scope keeps borrowed"
@@ -27,15 +28,15 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Where operations may borrow. Made by [`Runtime::scope`].
+/// Scope in which operations may borrow their buffers. Made by [`Runtime::scope`].
 pub struct Scope<'s, 'env: 's> {
     ops: Mutex<Vec<Option<Box<dyn Ending>>>>,
-    // Invariant in both, as the scopes of threads are: neither lifetime may be shortened or stretched.
+    // Invariant in both lifetimes, like `std::thread::Scope`: neither lifetime may be shortened or extended.
     scope: PhantomData<&'s mut &'s ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// An operation on a borrowed buffer. Who does not wait for it leaves that to the end of the scope.
+/// An operation on a borrowed buffer. If the caller does not wait for it, the end of the scope does.
 #[must_use = "`wait` gives its status; the end of the scope waits too, and panics when it failed"]
 pub struct Pending<'s> {
     ops: &'s Mutex<Vec<Option<Box<dyn Ending>>>>,
@@ -43,14 +44,14 @@ pub struct Pending<'s> {
 }
 
 impl Runtime {
-    /// Calls `f` with a scope in which sends and receives borrow their buffers, without a copy, and returns when all of them
-    /// have ended.
+    /// Calls `f` with a scope in which sends and receives borrow their buffers without a copy. Returns when all these
+    /// operations have ended.
     ///
-    /// It blocks this thread; the runtime goes on meanwhile. When `f` panics, receives are taken back and sends that nobody has
-    /// begun to receive are too.
+    /// This call blocks the thread, and the runtime continues meanwhile. If `f` panics, the scope cancels its receives,
+    /// and also the sends that their peers have not begun to receive.
     ///
     /// # Panics
-    /// When `f` does, or when an operation failed that nobody called [`Pending::wait`] for.
+    /// Panics if `f` panics, or if an operation failed on which the program did not call [`Pending::wait`].
     ///
     /// ```no_run
     /// # fn both(runtime: &ripstop_rt::Runtime) -> ripstop_rt::Result<()> {
@@ -82,7 +83,7 @@ impl Runtime {
 }
 
 impl<'s> Scope<'s, '_> {
-    /// As [`Comm::send`], from elements that stay borrowed until the scope ends.
+    /// Sends like [`Comm::send`], from elements that stay borrowed until the scope ends.
     #[track_caller]
     pub fn send<T: Wire>(&'s self, comm: &Comm, to: usize, tag: u32, buf: &'s [T]) -> Pending<'s> {
         let len = buf.len();
@@ -100,7 +101,7 @@ impl<'s> Scope<'s, '_> {
         }))
     }
 
-    /// As [`Comm::recv_into`], into elements that stay borrowed until the scope ends.
+    /// Receives like [`Comm::recv_into`], into elements that stay borrowed until the scope ends.
     #[track_caller]
     pub fn recv<T: Wire>(
         &'s self,
@@ -109,7 +110,7 @@ impl<'s> Scope<'s, '_> {
         tag: impl Into<Tag>,
         buf: &'s mut [T],
     ) -> Pending<'s> {
-        // SAFETY: `buf` stays borrowed for as long as the scope, which ends after the operation, and by nobody else.
+        // SAFETY: `buf` stays exclusively borrowed for as long as the scope, which ends after the operation.
         let lent = unsafe { Lent::new(NonNull::from(buf)) };
         self.keep(Box::new(Receiving {
             op: comm.recv_into(from, tag, lent),
@@ -126,7 +127,8 @@ impl<'s> Scope<'s, '_> {
         }
     }
 
-    /// The first failure of what nobody has waited for.
+    /// Waits for all operations that the program has not waited for, and returns the first failure among them.
+    /// `at_once` cancels what can still be cancelled.
     fn end(&self, at_once: bool) -> Result<()> {
         let ops = mem::take(&mut *self.ops.lock().unwrap_or_else(PoisonError::into_inner));
         let mut ops: Vec<_> = ops.into_iter().flatten().collect();
@@ -141,10 +143,10 @@ impl<'s> Scope<'s, '_> {
 }
 
 impl Pending<'_> {
-    /// Blocks until the operation has ended. A send's status names this rank as the source.
+    /// Blocks until the operation has ended. The status of a send names this rank as the source.
     ///
     /// # Errors
-    /// As the operation's future.
+    /// The errors of the operation's future.
     pub fn wait(self) -> Result<Status> {
         let mut ops = self.ops.lock().unwrap_or_else(PoisonError::into_inner);
         let op = ops[self.nth].take().expect("waited for once");
@@ -156,8 +158,9 @@ impl Pending<'_> {
     }
 }
 
-/// Unwinding from a wait would give a buffer back that the fabric still writes to. No wait panics; if one does, that is a
-/// mistake in the runtime, and this is the only way left to keep the promise.
+/// Guard that aborts the process if a wait unwinds.
+/// Unwinding would return a buffer to its owner while the network still writes to it. No wait panics unless the runtime
+/// has a bug, and then aborting is the only way left to keep the promise.
 struct Stays;
 
 impl Drop for Stays {
@@ -166,10 +169,11 @@ impl Drop for Stays {
     }
 }
 
-/// An operation, whatever its elements are.
+/// A pending operation of any element type.
 trait Ending: Send {
-    /// Has it end soon, one way or the other.
+    /// Makes the operation end soon, with success or with an error.
     fn hurry(self: Box<Self>) -> Box<dyn Ending>;
+    /// Blocks until the operation has ended.
 
     fn wait(self: Box<Self>) -> Result<Status>;
 }
@@ -209,37 +213,39 @@ impl<T: Wire> Ending for Receiving<T> {
     }
 }
 
-/// Borrowed elements as an operation owns them.
+/// Pointer to borrowed elements, in the form of a buffer that an operation owns.
 struct Lent<T> {
     elems: NonNull<[T]>,
 }
 
 impl<T: Wire> Lent<T> {
     /// # Safety
-    /// Until the operation that gets it has ended, the elements stay where they are, nobody writes them, and if the operation is
-    /// a receive nobody else reads them.
+    /// Until the operation that owns this buffer has ended, the elements stay at their address and are not written by
+    /// other code. If the operation is a receive, other code does not read them either.
     unsafe fn new(elems: NonNull<[T]>) -> Self {
         Self { elems }
     }
 }
 
-// SAFETY: it stands for a `&[T]` or `&mut [T]`, which may go to other threads because elements may.
+// SAFETY: this type stands for a `&[T]` or `&mut [T]`, which may be sent to other threads because `T` is `Send` and
+// `Sync`.
 unsafe impl<T: Wire> Send for Lent<T> {}
 
 impl<T: Wire> SendBuf for Lent<T> {
     type Elem = T;
 
     fn elems(&self) -> &[T] {
-        // SAFETY: who made it promised that they are there and that nobody writes them.
+        // SAFETY: the caller of `new` promised that the elements stay there and are not written by other code.
         unsafe { self.elems.as_ref() }
     }
 }
 
-// SAFETY: always what was lent.
+// SAFETY: `spare` always returns the same borrowed memory.
 unsafe impl<T: Wire> RecvBuf for Lent<T> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         let (start, len) = (self.elems.cast().as_ptr(), self.elems.len());
-        // SAFETY: who made it for a receive promised that nobody else uses them; the caller leaves none without a value.
+        // SAFETY: the caller of `new` promised for a receive that no other code uses the elements, and the caller of
+        // `spare` leaves every element initialized.
         unsafe { slice::from_raw_parts_mut(start, len) }
     }
 
