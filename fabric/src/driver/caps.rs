@@ -1,73 +1,75 @@
-//! What a driver can do, and what that costs.
+//! What a driver can do, and what its operations cost.
 
-/// What a driver can do, as data: the protocols choose from it.
+/// Capabilities of a driver, from which the protocols choose.
 #[derive(Clone, Debug)]
 pub struct Caps {
-    /// `shm`, `loopback`, …
+    /// Name of the driver, such as `shm` or `loopback`.
     pub name: &'static str,
-    /// Header and body together, in bytes, that travel without a buffer.
+    /// Most bytes of header and body together that travel without a buffer.
     pub inline_max: usize,
-    /// The longest header of a message, in bytes.
+    /// Longest header of a message, in bytes.
     pub header_max: usize,
-    /// The longest body of a message, in bytes.
+    /// Longest body of a message, in bytes.
     pub body_max: usize,
-    /// Messages of one peer arrive in the order they were posted.
+    /// True if messages of one peer arrive in the order they were posted.
     pub ordered: bool,
-    /// Messages arrive exactly once as long as the peer lives.
+    /// True if messages arrive exactly once as long as the peer lives.
     pub reliable: bool,
-    /// [`Sink::peer_down`](super::Sink::peer_down) tells of every peer that fails. When not, somebody above must find out who
-    /// is silent for good.
+    /// True if [`Sink::peer_down`](super::Sink::peer_down) reports every peer that fails. If false, the layer above must detect
+    /// peers that stay silent.
     pub detects_death: bool,
-    /// [`Command::Put`](super::Command::Put) and [`Command::Get`](super::Command::Get) reach memory from
+    /// True if [`Command::Put`](super::Command::Put) and [`Command::Get`](super::Command::Get) can access memory from
     /// [`Driver::allocate`](super::Driver::allocate).
     pub one_sided: bool,
-    /// [`Command::Atomic`](super::Command::Atomic) works.
+    /// True if [`Command::Atomic`](super::Command::Atomic) works.
     pub atomics: bool,
-    /// Puts, gets and atomics are done by the processor of who posts them. So two ranks can share the work of a long one; and
-    /// [`Command::Atomic`](super::Command::Atomic) and the owner's own atomics heed each other, which those of an adapter and
-    /// of a processor do not.
+    /// True if the processor of the posting rank performs puts, gets and atomics.
+    ///
+    /// Two ranks can then share the work of a long transfer. Also, [`Command::Atomic`](super::Command::Atomic) and the owner's
+    /// own atomics are atomic with respect to each other, unlike those of an adapter and a processor.
     pub by_processor: bool,
-    /// [`Command::Count`](super::Command::Count), [`Command::Watch`](super::Command::Watch) and counting puts work.
+    /// True if [`Command::Count`](super::Command::Count), [`Command::Watch`](super::Command::Watch) and counting puts work.
     pub counters: bool,
-    /// [`Command::Name`](super::Command::Name) works.
+    /// True if [`Command::Name`](super::Command::Name) works.
     pub names: bool,
-    /// [`Driver::expose`](super::Driver::expose) reaches any memory; when not, the sentence says why.
+    /// `Ok` if [`Driver::expose`](super::Driver::expose) can expose any memory of the process. Otherwise a sentence that says why
+    /// not.
     pub any_memory: Result<(), String>,
-    /// The hardware matches tags: [`Driver::offer`](super::Driver::offer) and
-    /// [`Driver::post_tagged`](super::Driver::post_tagged) save a copy of bodies of so many bytes and more.
+    /// Shortest body in bytes for which tag matching in hardware saves a copy, or `None` without such hardware. See
+    /// [`Driver::offer`](super::Driver::offer) and [`Driver::post_tagged`](super::Driver::post_tagged).
     pub tag_matching: Option<usize>,
-    /// Triggered operations that can wait at a time; 0 means that the progress agent runs task lists.
+    /// Most triggered operations that can wait at a time. 0 if the driver runs no task lists.
     pub triggered_max: usize,
-    /// The most bytes of an [`Action::Combine`](crate::offload::Action::Combine) that takes no processor; longer ones, and with 0
-    /// all, are left to that of the rank.
+    /// Longest [`Action::Combine`](crate::offload::Action::Combine) that the adapter performs, in bytes. Longer ones are left to
+    /// the rank's processor; 0 means all.
     pub combine_max: usize,
-    /// Independent ways to one peer.
+    /// Independent paths to one peer.
     pub lanes: u32,
-    /// What things cost, for the protocol chooser.
+    /// Costs of the driver's operations, for the choice of protocols.
     pub cost: Cost,
 }
 
-/// The cost of a driver's actions in the LogGP manner, in nanoseconds, and nanoseconds per KiB where it says so.
+/// Costs of a driver's operations as in the LogGP model, in nanoseconds, or in nanoseconds per KiB where the name says so.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// o_s: the sender's processor, per message.
+    /// o_s: time of the sender's processor per message.
     pub send_ns: f64,
-    /// o_r: the receiver's processor, per message.
+    /// o_r: time of the receiver's processor per message.
     pub recv_ns: f64,
-    /// L: from one end to the other.
+    /// L: latency from one end to the other.
     pub latency_ns: f64,
-    /// γ: a copy within one processor's cache.
+    /// γ: cost of a copy within one processor's cache.
     pub copy_ns_per_kib: f64,
-    /// G: a byte that crosses inside a message.
+    /// G: cost of bytes that travel inside a message.
     pub message_ns_per_kib: f64,
-    /// The fixed cost of a get.
+    /// Fixed cost of a get.
     pub get_ns: f64,
-    /// G of a get.
+    /// G: cost of the bytes of a get.
     pub get_ns_per_kib: f64,
-    /// The fixed cost of a put.
+    /// Fixed cost of a put.
     pub put_ns: f64,
-    /// G of a put.
+    /// G: cost of the bytes of a put.
     pub put_ns_per_kib: f64,
-    /// To make memory reachable, once per message.
+    /// Cost of making memory reachable, once per message.
     pub expose_ns: f64,
 }

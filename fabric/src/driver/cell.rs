@@ -1,32 +1,33 @@
-//! Cells: short messages of collectives, each in a place where its receiver looks for it.
+//! Cells: slots for short messages of collectives, in which the receiver looks for each message by name.
 
-/// Which collective a message in a cell belongs to. From one rank to another there is one message of each name at most.
+/// Names the collective that a cell message belongs to. One rank sends another at most one message of each name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_structs,
     reason = "a communicator, and a collective on it"
 )]
 pub struct CellName {
-    /// The communicator's context.
+    /// Context of the communicator.
     pub ctx: u32,
-    /// The number of the collective.
+    /// Number of the collective on that communicator.
     pub tag: u32,
 }
 
-/// The longest message in a cell, in bytes. A driver may refuse shorter ones.
+/// Longest message in a cell, in bytes. A driver may refuse shorter ones.
 pub const CELL_MAX: usize = 64 << 10;
 
-/// What was in a cell.
+/// Result of taking a message from a cell.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::exhaustive_structs,
     reason = "whose message it was, and what became of it"
 )]
 pub struct Taken {
-    /// The type signature that the sender named.
+    /// Type signature that the sender stated.
     pub sig: u64,
-    /// An earlier message of the same peer still lies in its cell, or was taken after a later one.
+    /// True if messages of this peer were not taken in order: an earlier one is still in its cell, or was taken after a later
+    /// one.
     pub overtook: bool,
-    /// It was handed out, and was what the receiver waits for.
+    /// True if the message was handed out and was what the receiver expected.
     pub filled: bool,
 }

@@ -1,4 +1,4 @@
-//! What a driver is asked for.
+//! Commands that a caller gives a driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,146 +9,155 @@ use crate::{
     tags::Tag,
 };
 
-/// Something for a driver to do.
+/// A command for a driver.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Command<'a> {
-    /// An active message: it arrives at the peer's [`Sink::message`](super::Sink::message), once and in order if
+    /// Send an active message. It arrives at the peer's [`Sink::message`](super::Sink::message), once and in order if
     /// [`Caps`](super::Caps) says so.
     Message {
-        /// Who gets it; the own rank is allowed.
+        /// The receiver, which may be this rank itself.
         to: Peer,
-        /// At most [`Caps::header_max`](super::Caps::header_max) bytes.
+        /// Header, at most [`Caps::header_max`](super::Caps::header_max) bytes.
         header: &'a [u8],
-        /// At most [`Caps::body_max`](super::Caps::body_max) bytes.
+        /// Body, at most [`Caps::body_max`](super::Caps::body_max) bytes.
         body: &'a [u8],
     },
-    /// Write `from` into the peer's memory. Completes when the bytes are visible there.
+    /// Write `from` into the peer's memory. Completes when the bytes are visible at the peer.
     Put {
-        /// Who owns the target.
+        /// Owner of the target memory.
         to: Peer,
-        /// What to write; of the same length as `into`.
+        /// Bytes to write, of the same length as `into`.
         from: LocalRange,
-        /// Where.
+        /// Memory to write to.
         into: RemoteRegion,
-        /// A counter of the same peer to which 1 is added when the bytes are there, so that whoever sees the count sees them.
+        /// Counter of the same peer to which 1 is added after the bytes are there, so a reader that sees the count also sees the
+        /// bytes.
         count: Option<RemoteCounter>,
-        /// Comes back in [`Sink::complete`](super::Sink::complete) or [`Sink::failed`](super::Sink::failed).
+        /// Handed back in [`Sink::complete`](super::Sink::complete) or [`Sink::failed`](super::Sink::failed).
         token: Token,
     },
     /// Read the peer's memory into `into`.
     Get {
-        /// Who owns the source.
+        /// Owner of the source memory.
         to: Peer,
-        /// What to read.
+        /// Memory to read.
         from: RemoteRegion,
-        /// Where to; of the same length as `from`.
+        /// Memory to write to, of the same length as `from`.
         into: LocalRange,
-        /// Comes back in [`Sink::complete`](super::Sink::complete) or [`Sink::failed`](super::Sink::failed).
+        /// Handed back in [`Sink::complete`](super::Sink::complete) or [`Sink::failed`](super::Sink::failed).
         token: Token,
     },
-    /// A 64-bit atomic on the peer's memory. The old value comes back in [`Sink::fetched`](super::Sink::fetched).
+    /// Perform a 64-bit atomic operation on the peer's memory. The old value arrives in [`Sink::fetched`](super::Sink::fetched).
     Atomic {
-        /// Who owns the word.
+        /// Owner of the word.
         to: Peer,
-        /// Eight bytes, aligned to eight.
+        /// The word: eight bytes, aligned to eight.
         at: RemoteRegion,
-        /// What to do with them.
+        /// Operation to perform on the word.
         op: AtomicOp,
-        /// Comes back in [`Sink::fetched`](super::Sink::fetched) or [`Sink::failed`](super::Sink::failed).
+        /// Handed back in [`Sink::fetched`](super::Sink::fetched) or [`Sink::failed`](super::Sink::failed).
         token: Token,
     },
-    /// Add to a counter of the peer, which is woken if that reaches what it watches for. Nothing comes back: a peer that is down
-    /// and a counter that is gone have nobody who waits for it. In no order with other commands.
+    /// Add to a counter of the peer, and wake the peer if the counter reaches a threshold that it watches for.
+    ///
+    /// Not ordered with other commands. There is no completion and no failure: if the peer is down or the counter freed, no rank
+    /// waits for the count.
     Count {
-        /// Who owns the counter; the own rank is allowed.
+        /// Owner of the counter, which may be this rank itself.
         to: Peer,
-        /// Which one.
+        /// Counter to add to.
         counter: RemoteCounter,
-        /// How much.
+        /// Amount to add.
         by: u64,
     },
-    /// Tell of it in [`Sink::reached`](super::Sink::reached), once, when a counter of this rank has come to `threshold`, or by
-    /// the next [`progress`](super::Driver::progress) when it has already.
+    /// Report once in [`Sink::reached`](super::Sink::reached) that a counter of this rank has reached `threshold`.
+    ///
+    /// If it has already, the next [`progress`](super::Driver::progress) reports it.
     Watch {
-        /// Of this rank.
+        /// Counter of this rank.
         counter: &'a Counter,
-        /// The least that it is to be. No counter ever comes to `u64::MAX`.
+        /// Least value to report. No counter ever reaches `u64::MAX`.
         threshold: u64,
-        /// Comes back in [`Sink::reached`](super::Sink::reached).
+        /// Handed back in [`Sink::reached`](super::Sink::reached).
         token: Token,
     },
-    /// Keep tasks, and begin each when its counters have come far enough, those that begin at the same time in this order.
-    /// Posted whole or not at all, `Full` when more than [`Caps::triggered_max`](super::Caps::triggered_max) would wait; a
-    /// longer list is a mistake of the caller's. Tasks whose counters have come far enough already do not wait.
+    /// Keep a list of tasks, and begin each task when its counters have reached their thresholds.
     ///
-    /// What the tasks touch is the caller's to keep alive until it knows by counters that they are done, or until
+    /// Tasks that become ready at the same time begin in list order. A list is posted whole or not at all: it is `Full` while
+    /// more than [`Caps::triggered_max`](super::Caps::triggered_max) tasks would be waiting. A list longer than that is a mistake
+    /// of the caller. Tasks that are ready when posted do not count as waiting.
+    ///
+    /// The caller must keep the memory that tasks touch alive until counters show that they are done, or until
     /// [`Sink::failed`](super::Sink::failed).
     List {
-        /// At least one.
+        /// Tasks to keep, at least one.
         tasks: &'a [Task],
-        /// Comes back in [`Sink::triggered`](super::Sink::triggered) when all tasks of this list have begun, and in
-        /// [`Sink::failed`](super::Sink::failed). Lists of one token belong together: the first failure of a task takes all of
-        /// them back, and nothing of the token begins from there on until it is cancelled. The task may have counted
-        /// nevertheless; no watch is told of that before the failure is.
+        /// Handed back in [`Sink::triggered`](super::Sink::triggered) when all tasks of this list have begun, or in
+        /// [`Sink::failed`](super::Sink::failed).
+        ///
+        /// Lists with the same token belong together: the first task that fails takes all of them back, and no task with this
+        /// token begins until the token is cancelled. A failed task may still have counted, but no watch reports that count
+        /// before the failure is reported.
         token: Token,
     },
-    /// Take the lists of a token back. Comes back as [`Failure::Cancelled`](super::Failure::Cancelled) when nothing of them is
-    /// under way any more, also when there are none.
+    /// Take back the lists of a token. Reported as [`Failure::Cancelled`](super::Failure::Cancelled) when none of their tasks is
+    /// in flight any more, even if there were no lists.
     Cancel {
-        /// That of the lists.
+        /// Token of the lists.
         token: Token,
     },
-    /// Give a region of this rank a name, so that peers can make keys to it by themselves: those of [`RemoteRegion::named`].
-    /// Commands that came earlier have waited for it. Only where [`Caps::names`](super::Caps::names) says so.
+    /// Give a region of this rank a name, so that peers can make keys to it themselves with [`RemoteRegion::named`].
+    ///
+    /// Peers' commands that used the name before it was given wait for this. Available only if
+    /// [`Caps::names`](super::Caps::names) says so.
     Name {
-        /// The name, which no other region of this rank has.
+        /// Name of the region, unique among the regions of this rank.
         name: u64,
-        /// Kept mapped until the name is taken back.
+        /// Region to name; kept mapped until the name is taken back.
         region: &'a Region,
     },
-    /// Take a name back.
+    /// Take back the name of a region.
     Unname {
-        /// The name.
+        /// Name to take back.
         name: u64,
     },
-    /// Forget lists of which everything has begun and everything offered has come: they are not taken back any more.
+    /// Release lists whose tasks have all begun and whose offers have all been used. They cannot be cancelled any more.
     Forget {
-        /// That of the lists.
+        /// Token of the lists.
         token: Token,
     },
-    /// Have a key from [`Driver::expose`](super::Driver::expose) open nothing from now on. Other keys to the same memory are
-    /// not touched.
+    /// Revoke a key from [`Driver::expose`](super::Driver::expose). Other keys to the same memory stay valid.
     Withdraw {
-        /// A key to plain memory of this rank; one to a region goes with the region.
+        /// Key to plain memory of this rank. A key to a region is revoked when the region is released.
         key: RemoteRegion,
     },
-    /// Take a watch back. What it has reached before this may still be told.
+    /// Take back a watch. A threshold that was reached earlier may still be reported.
     Unwatch {
-        /// That of the watch.
+        /// Token of the watch.
         token: Token,
     },
 }
 
-/// Memory that is lent to a message.
+/// Memory lent to one message by [`Driver::offer`](super::Driver::offer).
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who lends")]
 pub struct Offer {
-    /// Of the message.
+    /// Tag of the message.
     pub tag: Tag,
-    /// Bytes of its header, which do not go there.
+    /// Length of the message's header in bytes. The header is not written to `into`.
     pub header_len: usize,
-    /// For its body.
+    /// Memory for the message's body.
     pub into: LocalRange,
-    /// Comes back in [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned).
+    /// Handed back in [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned).
     pub token: Token,
 }
 
-/// The atomics of [`Command::Atomic`].
+/// Operations of [`Command::Atomic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtomicOp {
-    /// Wrapping addition.
+    /// Add, wrapping around at 2⁶⁴.
     Add(u64),
     /// Bitwise and.
     And(u64),
@@ -156,25 +165,25 @@ pub enum AtomicOp {
     Or(u64),
     /// Bitwise exclusive or.
     Xor(u64),
-    /// The greater of the two, unsigned.
+    /// Maximum, unsigned.
     Max(u64),
-    /// The lesser of the two, unsigned.
+    /// Minimum, unsigned.
     Min(u64),
-    /// Exchange.
+    /// Replace the word and return the old value.
     Swap(u64),
-    /// Write `new` if the word is `expected`.
+    /// Replace the word by `new` if it equals `expected`.
     CompareSwap {
-        /// What the word must be.
+        /// Value that the word must have.
         expected: u64,
-        /// What it then becomes.
+        /// Value that the word then gets.
         new: u64,
     },
-    /// Read only.
+    /// Read the word only.
     Fetch,
 }
 
 impl AtomicOp {
-    /// Does it, and says what the word was before.
+    /// Performs the operation, and returns the previous value of the word.
     pub(crate) fn apply(self, word: &AtomicU64) -> u64 {
         match self {
             Self::Add(n) => word.fetch_add(n, Ordering::SeqCst),
@@ -192,7 +201,7 @@ impl AtomicOp {
     }
 }
 
-/// The answer to a command.
+/// Answer to [`Driver::post`](super::Driver::post).
 #[derive(Debug)]
 #[must_use]
 #[expect(
@@ -200,8 +209,8 @@ impl AtomicOp {
     reason = "a third answer would change every caller"
 )]
 pub enum Post<'a> {
-    /// Taken.
+    /// The driver has taken the command.
     Posted,
-    /// No room: here it is again.
+    /// There is no room. The command is returned.
     Full(Command<'a>),
 }

@@ -1,4 +1,4 @@
-//! Borrowed memory that somebody else may write at any moment.
+//! Borrowed memory that another process or an adapter may write at any moment.
 #![expect(
     unsafe_code,
     reason = "raw ranges of shared memory are read and written here, and only here"
@@ -6,9 +6,9 @@
 
 use std::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
-/// The bytes of a message, lent for the length of one call.
+/// Bytes of a message, lent for the duration of one call.
 ///
-/// They may lie in memory that the sending process can still write, so they are never a `&[u8]`: copy them, then look.
+/// The sending process may still be able to write them, so they are never a `&[u8]`: copy them first, then check the copy.
 #[derive(Clone, Copy)]
 pub struct Payload<'a> {
     start: NonNull<u8>,
@@ -17,7 +17,7 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Bytes that nobody else can write.
+    /// Wraps bytes that nothing else can write.
     #[must_use]
     pub fn from_slice(bytes: &'a [u8]) -> Self {
         Self {
@@ -27,10 +27,10 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Bytes in shared memory.
+    /// Wraps bytes in shared memory.
     ///
     /// # Safety
-    /// `start..start + len` is mapped and readable for `'a`.
+    /// `start..start + len` must be mapped and readable for `'a`.
     #[must_use]
     pub const unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Self {
         Self {
@@ -40,28 +40,28 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len(self) -> usize {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the payload has no bytes.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Whether it begins there, so that there is nothing to copy.
+    /// Returns true if the payload begins at `start`, so that there is nothing to copy.
     #[must_use]
     pub fn is_at(self, start: NonNull<u8>) -> bool {
         self.start == start
     }
 
-    /// The first `len` bytes.
+    /// Returns the first `len` bytes.
     ///
     /// # Panics
-    /// When the payload is shorter than that.
+    /// If the payload is shorter than that.
     #[must_use]
     pub const fn first(self, len: usize) -> Self {
         assert!(len <= self.len, "a part that is longer than the whole");
@@ -71,7 +71,7 @@ impl<'a> Payload<'a> {
     /// Copies the first `into.len()` bytes.
     ///
     /// # Panics
-    /// When the payload is shorter than that.
+    /// If the payload is shorter than that.
     #[inline(always)]
     pub fn copy_to(self, into: &mut [MaybeUninit<u8>]) {
         assert!(
@@ -80,7 +80,7 @@ impl<'a> Payload<'a> {
             into.len(),
             self.len
         );
-        // Lengths known when this is compiled take an instruction or two: those of short messages and of their headers.
+        // The lengths of short messages and of their headers. A length known at compile time takes one or two instructions.
         if let Ok(word) = <&mut [MaybeUninit<u8>; 8]>::try_from(&mut *into) {
             // SAFETY: as below.
             *word = unsafe { self.start.cast().read() };
@@ -91,8 +91,8 @@ impl<'a> Payload<'a> {
             *header = unsafe { self.start.cast().read() };
             return;
         }
-        // SAFETY: the source is mapped for 'a and at least as long as `into`, which is ours alone. A writer in another
-        // process can tear the bytes but not the copy.
+        // SAFETY: the source is mapped for 'a and at least as long as `into`, which only we hold. A writer in another process can
+        // tear the bytes but not the copy.
         unsafe {
             self.start
                 .as_ptr()
@@ -101,10 +101,10 @@ impl<'a> Payload<'a> {
         };
     }
 
-    /// As [`copy_to`](Self::copy_to), over bytes that have values already.
+    /// Copies the first `into.len()` bytes, like [`copy_to`](Self::copy_to), over initialized bytes.
     ///
     /// # Panics
-    /// When the payload is shorter than that.
+    /// If the payload is shorter than that.
     pub fn copy_into(self, into: &mut [u8]) {
         assert!(
             into.len() <= self.len,
@@ -112,7 +112,7 @@ impl<'a> Payload<'a> {
             into.len(),
             self.len
         );
-        // SAFETY: as in `copy_to`; the bytes written are initialised, so `into` stays so.
+        // SAFETY: as in `copy_to`; the bytes written are initialized, so `into` stays initialized.
         unsafe {
             self.start
                 .as_ptr()
@@ -120,12 +120,12 @@ impl<'a> Payload<'a> {
         };
     }
 
-    /// Copies all bytes to the heap.
+    /// Copies all bytes into a new vector.
     #[must_use]
     pub fn to_vec(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);
         self.copy_to(&mut bytes.spare_capacity_mut()[..self.len]);
-        // SAFETY: `copy_to` initialised the first `len` bytes.
+        // SAFETY: `copy_to` initialized the first `len` bytes.
         unsafe { bytes.set_len(self.len) };
         bytes
     }
@@ -139,32 +139,32 @@ impl fmt::Debug for Payload<'_> {
 
 /// A range of this process's memory that a one-sided command reads or writes.
 ///
-/// Holding one proves that its maker promised to keep the memory alive and otherwise untouched until the command's
-/// completion. It does not prove that the memory is initialised.
+/// Holding one proves that its maker promised to keep the memory alive and otherwise untouched until the command completes. It
+/// does not prove that the memory is initialized.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRange {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a `LocalRange` is an address; whoever dereferences it relies on the promise made to `new`, which names no thread.
+// SAFETY: a `LocalRange` is an address. Code that dereferences it relies on the promise made to `new`, which names no thread.
 unsafe impl Send for LocalRange {}
 
 impl LocalRange {
-    /// A range that a driver may read (put) or write (get).
+    /// Makes a range that a driver may read (for a put) or write (for a get).
     ///
     /// # Safety
-    /// From now until the command that uses it is complete or failed, the memory stays valid, and nobody else writes it (for
-    /// a put) or touches it (for a get).
+    /// Until the command that uses the range has completed or failed, the memory must stay valid. No other code may write it (for
+    /// a put) or touch it (for a get).
     #[must_use]
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len }
     }
 
-    /// Copies the first bytes out. For what a command has read or written, so that they have values.
+    /// Copies the first `into.len()` bytes out. A command must have read or written them, so that they are initialized.
     ///
     /// # Panics
-    /// When the range is shorter than that.
+    /// If the range is shorter than that.
     pub(crate) fn read(self, into: &mut [u8]) {
         assert!(
             into.len() <= self.len,
@@ -173,11 +173,11 @@ impl LocalRange {
             self.len
         );
         let from = self.start.as_ptr();
-        // SAFETY: the maker keeps the range valid until the command is complete, and `into` is ours alone.
+        // SAFETY: the maker keeps the range valid until the command is complete, and only we hold `into`.
         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
-    /// The bytes that a command has written, or that were there before.
+    /// Lends the bytes of the range, which a command has written or which were there before.
     pub(crate) fn lend(&self) -> Payload<'_> {
         Payload {
             start: self.start,
@@ -186,10 +186,10 @@ impl LocalRange {
         }
     }
 
-    /// Writes the first bytes of what a command is to change.
+    /// Writes the first `from.len()` bytes of a range that a command may change.
     ///
     /// # Panics
-    /// When the range is shorter than that.
+    /// If the range is shorter than that.
     pub(crate) fn write(self, from: &[u8]) {
         assert!(
             from.len() <= self.len,
@@ -198,43 +198,44 @@ impl LocalRange {
             self.len
         );
         let into = self.start.as_ptr();
-        // SAFETY: the maker keeps the range valid, and leaves it to us, until the command is complete; `from` is no part of it.
+        // SAFETY: the maker keeps the range valid, and lets only us write it, until the command is complete. `from` does not
+        // overlap it.
         unsafe { into.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     #[must_use]
     pub const fn start(self) -> NonNull<u8> {
         self.start
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len(self) -> usize {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the range has no bytes.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Copies all bytes to where another command's range is, in this process. The two may overlap.
+    /// Copies all bytes to another command's range in this process. The two may overlap.
     ///
     /// # Panics
-    /// When they are not of the same length.
+    /// If their lengths differ.
     pub(crate) fn copy_to(self, into: Self) {
         assert_eq!(self.len, into.len, "a copy between ranges of two lengths");
         // SAFETY: the makers of both promised that they may be read and written until their commands are complete, and only such
-        // commands call this. The bytes need not be initialised: they are moved, not looked at.
+        // commands call this. The bytes need not be initialized, because they are only moved.
         unsafe { self.start.as_ptr().copy_to(into.start.as_ptr(), self.len) };
     }
 
-    /// The part from `offset` on, `len` bytes long.
+    /// Returns the part of `len` bytes that starts at `offset`.
     ///
     /// # Panics
-    /// When that is not inside the range.
+    /// If that is not inside the range.
     #[must_use]
     pub fn slice(self, offset: usize, len: usize) -> Self {
         assert!(

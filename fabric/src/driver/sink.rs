@@ -1,67 +1,73 @@
-//! What a driver tells.
+//! What a driver reports: arrivals, completions and failures.
 
 use std::io;
 
 use super::{Payload, Peer, Token};
 
-/// Where a driver's arrivals and completions go. The implementation may not call back into the driver.
+/// Receives a driver's arrivals and completions. An implementation must not call back into the driver.
 pub trait Sink {
-    /// A message came from `from`. The body is lent: copy what is needed before returning.
+    /// Reports a message from `from`. The body is only lent: copy what you need before returning.
     fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>);
 
-    /// As [`message`](Self::message), and the body is at the start of the memory that was [offered](super::Driver::offer) with
-    /// this token, which is the caller's again: who writes there copies what is needed before.
+    /// Reports a message whose body was written to the start of the memory [offered](super::Driver::offer) with this token.
+    ///
+    /// Otherwise like [`message`](Self::message). The memory belongs to the caller again, so copy the body before writing to it.
     fn placed(&mut self, _token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
         self.message(from, header, body);
     }
 
-    /// The memory that was [offered](super::Driver::offer) with this token is the caller's again, and no message is in it;
-    /// anything else may be.
+    /// Reports that memory [offered](super::Driver::offer) with this token belongs to the caller again. It holds no message, but
+    /// its contents may have changed.
     fn returned(&mut self, _token: Token) {}
 
-    /// A put or get is done, and its local memory is the caller's again.
+    /// Reports that a put or get is complete. Its local memory belongs to the caller again.
     fn complete(&mut self, token: Token);
 
-    /// An atomic is done; the word was `old` before.
+    /// Reports that an atomic is complete. `old` is the previous value of the word.
     fn fetched(&mut self, token: Token, old: u64);
 
-    /// A one-sided command, or the rest of the lists of a token, will never be done; local memory is the caller's again.
+    /// Reports that a one-sided command, or the rest of a token's lists, will never complete. Their local memory belongs to the
+    /// caller again.
     fn failed(&mut self, token: Token, why: Failure);
 
-    /// A watched counter has come to its threshold.
+    /// Reports that a watched counter has reached its threshold.
     fn reached(&mut self, token: Token);
 
-    /// All tasks of a list have begun, and there is room for as many again.
+    /// Reports that all tasks of a list have begun, so there is room for the same number of tasks again.
     fn triggered(&mut self, token: Token);
 
-    /// The peer is gone. Nothing comes from it any more, and counters show all that it has counted; said once for each peer.
+    /// Reports that a peer is down, once per peer. Nothing arrives from it any more, and counters show everything that it has
+    /// counted.
     fn peer_down(&mut self, peer: Peer, why: Down);
 }
 
-/// Why a one-sided command failed.
+/// Reason why a one-sided command failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The peer is down: nothing of it writes here any more, not even a system call of a thread that is being killed.
+    /// The peer is down. Nothing of it writes to this rank's memory any more, not even a system call of a thread that is being
+    /// killed.
     PeerDown,
-    /// The range is not inside what the key grants, the lengths differ, the word is not aligned, or the key is not one of
-    /// this peer's.
+    /// The key is not valid for this access.
+    ///
+    /// Either the range is outside of what the key grants, the lengths differ, the word is not aligned, or the key does not
+    /// belong to this peer.
     BadRange,
-    /// The peer has given a put of a task a place for something else: their words differ.
+    /// A task's put found a landing that the peer had written for another put, because their words differ.
     Unmatched,
-    /// It was taken back.
+    /// The caller cancelled it.
     Cancelled,
-    /// The fabric refused, with the system's reason.
+    /// The fabric refused the command, for this reason of the system.
     Transport(io::Error),
 }
 
-/// How a peer went.
+/// How a peer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Down {
-    /// It closed its driver in good order.
+    /// The peer closed its driver properly.
     Finished,
-    /// Its process ended, or it gave up, without closing.
+    /// The peer's process ended without closing its driver, or the peer gave up.
     Failed,
 }
 
@@ -69,10 +75,10 @@ pub enum Down {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Evidence {
-    /// Its process was seen to end.
+    /// The process of the peer was seen to end.
     Ended,
-    /// The network or the adapter said so, and this is what to look at.
+    /// The network or the adapter reported it. The text says what to check.
     Reported(String),
-    /// It does not answer.
+    /// The peer does not answer.
     Unreachable,
 }

@@ -1,4 +1,4 @@
-//! What a turn has done, and what to sleep on after it.
+//! The result of a turn (one pass of progress), and what a thread sleeps on after it.
 
 use std::{
     os::fd::OwnedFd,
@@ -7,15 +7,15 @@ use std::{
 
 use crate::memory::Region;
 
-/// What one turn of [`Driver::progress`](super::Driver::progress) did.
+/// Result of one turn of [`Driver::progress`](super::Driver::progress).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Progress {
-    /// Arrivals and completions handed to the sink, and copies moved on.
+    /// Arrivals and completions handed to the sink, plus copies advanced.
     pub events: u32,
 }
 
-/// The answer to [`Driver::arm`](super::Driver::arm).
+/// Answer to [`Driver::arm`](super::Driver::arm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 #[expect(
@@ -23,26 +23,26 @@ pub struct Progress {
     reason = "a third answer would change every caller"
 )]
 pub enum Armed {
-    /// Sleep: an event will end it.
+    /// The thread may sleep. An event will wake it.
     Ready,
-    /// Something came: call `progress` again.
+    /// Something arrived meanwhile. Call `progress` again.
     Busy,
 }
 
-/// Something to sleep on.
+/// An event source to sleep on.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WaitOn {
-    /// A word in memory that another process shares: sleep while it is `armed`.
+    /// A word in memory shared with other processes. Sleep while its value is `armed`.
     Futex {
-        /// The word, and what keeps it mapped.
+        /// The word, and the region that keeps it mapped.
         word: FutexWord,
-        /// Its value while nothing has happened.
+        /// Value of the word while nothing has happened.
         armed: u32,
     },
-    /// A descriptor: sleep until it is readable. The driver drains it.
+    /// A file descriptor. Sleep until it is readable; the driver drains it.
     Fd(Arc<OwnedFd>),
-    /// Virtual time: there is nothing to sleep on, because whoever simulates this rank gives it its turns.
+    /// Virtual time. There is nothing to sleep on, because the simulator of this rank decides when it makes turns.
     Virtual,
 }
 
@@ -54,17 +54,17 @@ pub struct FutexWord {
 }
 
 impl FutexWord {
-    /// The word at `offset` bytes into `region`.
+    /// Names the word at `offset` bytes into `region`.
     ///
     /// # Panics
-    /// When the word is not inside the region or not aligned.
+    /// If the word is not inside the region or not aligned.
     #[must_use]
     pub fn new(region: Region, offset: usize) -> Self {
         let _ = region.atomic_u32(offset);
         Self { region, offset }
     }
 
-    /// The word.
+    /// Returns the word.
     #[must_use]
     pub fn get(&self) -> &AtomicU32 {
         self.region.atomic_u32(self.offset)
