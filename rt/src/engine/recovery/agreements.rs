@@ -1,7 +1,7 @@
-//! Agreements: [`Agree`] for each communicator, and what it says as headers.
+//! Agreements: one [`Agree`] machine for each communicator, and its messages as headers.
 //!
-//! A rank that has dropped a communicator still answers for it: another one may not know yet what was decided. Who waits for the
-//! word of one that never calls again [asks](crate::engine::program) it, and goes on without it.
+//! A rank that has dropped a communicator still answers for it, because another rank may not know yet what was decided. A rank
+//! that waits for a peer which never calls again [asks](crate::engine::program) that peer, and continues without it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,19 +25,19 @@ use crate::{
     },
 };
 
-/// Communicators that this rank has left, and still answers for: the oldest are forgotten.
+/// Most communicators that this rank has left and still answers for. Beyond that, the oldest one not in use is forgotten.
 const LEFT_MAX: usize = 64;
 
-/// Headers of one peer that are kept until this rank has the communicator too: what a rank says before it hears an answer, on
-/// the few communicators that are made at a time.
+/// Most headers kept per peer for communicators that this rank is not in yet. Enough for all that a rank sends before it gets an
+/// answer, on the few communicators that are created at a time.
 const EARLY_MAX: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Agreements {
     by_ctx: BTreeMap<u32, Agreement>,
-    /// Those that this rank has left, the oldest first.
+    /// Communicators that this rank has left, the oldest first.
     left: VecDeque<u32>,
-    /// Of communicators that this rank is not in yet, by sender.
+    /// Headers for communicators that this rank is not in yet, by sender.
     early: BTreeMap<u32, VecDeque<wire::Agree>>,
 }
 
@@ -45,10 +45,10 @@ pub(super) struct Agreements {
 struct Agreement {
     group: Group,
     machine: Agree,
-    /// What members have said of a set so far, of which more is to come.
+    /// Sets of ranks received in part, by member; the rest of each is still to come.
     parts: BTreeMap<usize, Ranks>,
     calls: Calls,
-    /// The last round in which this rank has asked whether anybody says nothing any more.
+    /// Last round in which this rank has asked the ranks it waits for whether they will call.
     asked: Option<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Agreements {
         all.flat_map(|agreement| agreement.calls.take_wakers())
     }
 
-    /// Keeps a header for later. The oldest may be of a communicator that this rank has forgotten.
+    /// Keeps a header for later. Drops the oldest at the limit, which may be for a communicator that this rank has forgotten.
     fn keep(&mut self, rank: u32, header: wire::Agree) {
         let early = self.early.entry(rank).or_default();
         if early.len() == EARLY_MAX {
@@ -67,7 +67,7 @@ impl Agreements {
         early.push_back(header);
     }
 
-    /// What was said of a communicator before this rank was in it, and by whom, in order.
+    /// Removes the headers kept for a communicator. Returns them with their senders, in order.
     fn take_early(&mut self, ctx: u32) -> Vec<(u32, wire::Agree)> {
         let mut taken = Vec::new();
         self.early.retain(|&rank, headers| {
@@ -91,7 +91,7 @@ impl Agreements {
         if self.left.len() <= LEFT_MAX {
             return;
         }
-        // Others wait for what this rank says in one that is under way.
+        // Keep a communicator whose agreement is in progress, because other ranks wait for this rank's messages.
         let by_ctx = &self.by_ctx;
         let is_over = |ctx: &u32| by_ctx.get(ctx).is_none_or(|it| !it.machine.is_under_way());
         if let Some(oldest) = self.left.iter().position(is_over)
@@ -102,9 +102,9 @@ impl Agreements {
     }
 }
 
-/// For the application.
+/// Calls of the application.
 impl Engine {
-    /// This rank calls for the next agreement of a communicator that it is in. Returns the number of the call.
+    /// Begins this rank's next agreement on a communicator that it is in. Returns the number of the call.
     pub(crate) fn agree(
         &mut self,
         ctx: u32,
@@ -122,7 +122,7 @@ impl Engine {
         call
     }
 
-    /// This rank calls for a communicator of those that live. What is decided last says its number, or that there is none.
+    /// Begins to create a communicator of the surviving ranks. The last decision has its number, or says that there is none.
     pub(crate) fn shrink(
         &mut self,
         ctx: u32,
@@ -150,7 +150,7 @@ impl Core {
         };
         let Agreement { machine, calls, .. } = agreement;
         if ends {
-            return calls.take_number(); // others may have heard that it does not call
+            return calls.take_number(); // peers may have been told that this rank does not call
         }
         let call = calls.begin(machine, value, making, at);
         self.say_agreed(ctx);
@@ -180,7 +180,7 @@ impl Core {
         }
     }
 
-    /// The future is gone; the agreement goes on.
+    /// Drops the future of a call. The agreement continues.
     pub(crate) fn forget_agreed(&mut self, (ctx, call): (u32, u32)) {
         let agreement = self.recovery.agreement(ctx);
         let waker = agreement.and_then(|agreement| agreement.calls.leave(call));
@@ -188,7 +188,8 @@ impl Core {
         self.leave_unwanted(ctx);
     }
 
-    /// Communicators that were made here and have no handle: the others hear what they hear of one whose last handle is gone.
+    /// Leaves the communicators that were created without a future waiting here, as if the last handle had been dropped. So peers
+    /// get the usual answers.
     fn leave_unwanted(&mut self, ctx: u32) {
         let Some(agreement) = self.recovery.agreement(ctx) else {
             return;
@@ -197,7 +198,7 @@ impl Core {
         for Value { down, number, .. } in all {
             let made = living(&group, &down);
             if !made.contains(self.programs.me()) {
-                continue; // the others go on without it
+                continue; // the others continue without this rank
             }
             let both = [number, number + 1];
             both.into_iter().for_each(|ctx| self.join_group(ctx, &made));
@@ -205,13 +206,13 @@ impl Core {
         }
     }
 
-    /// Whose word agreements wait for.
+    /// Returns the world ranks for which agreements wait.
     pub(in crate::engine) fn awaited_agreed(&self) -> impl Iterator<Item = u32> {
         let all = self.agreements();
         all.flat_map(|(_, agreement)| agreement.awaited())
     }
 
-    /// Agreements that futures wait for.
+    /// Returns the agreements for which futures wait.
     pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = Waiting> {
         self.agreements().flat_map(|(ctx, agreement)| {
             agreement.calls.open().map(move |at| Waiting {
@@ -231,7 +232,7 @@ impl Core {
     }
 }
 
-/// For the world.
+/// Handlers of what peers and the driver report.
 impl Core {
     pub(in crate::engine) fn handle_agree(&mut self, rank: u32, header: &wire::Agree) {
         let ctx = header.ctx;
@@ -249,7 +250,7 @@ impl Core {
         self.say_agreed(ctx);
     }
 
-    /// A peer is down.
+    /// Continues agreements without a peer that is down.
     pub(super) fn agree_without(&mut self, rank: u32) {
         let Some(state) = self.recovery.get_mut() else {
             return;
@@ -264,8 +265,8 @@ impl Core {
         }
     }
 
-    /// Asks those whose word agreements wait for whether they will ever say it: if `once`, those that were not asked in this
-    /// round. Whether there were any.
+    /// Asks the ranks for which agreements wait whether they will ever call. If `once`, skips agreements that have asked in this
+    /// round. Returns true if any rank was asked.
     pub(in crate::engine) fn ask_agreed(&mut self, once: bool) -> bool {
         let Self {
             recovery, peers, ..
@@ -286,7 +287,7 @@ impl Core {
         asked
     }
 
-    /// A peer waits for this rank's word in an agreement.
+    /// Answers a peer that waits for this rank in an agreement.
     pub(in crate::engine) fn handle_ask_agreed(&mut self, rank: u32, header: &Ask) {
         let mut agreement = self.recovery.agreement(header.ctx);
         let reminded = |it: &mut Agreement| {
@@ -305,7 +306,7 @@ impl Core {
         }
     }
 
-    /// A peer calls for no agreement of this communicator any more: it counts as down there.
+    /// Handles a peer that makes no more calls on this communicator: it counts as down there.
     pub(in crate::engine) fn handle_over_agreed(&mut self, rank: u32, header: &Ask) {
         let agreement = self.recovery.agreement(header.ctx);
         let waits = |it: &&mut Agreement| {
@@ -319,13 +320,13 @@ impl Core {
         }
     }
 
-    /// Whether any agreement is under way.
+    /// Returns true if any agreement is in progress.
     #[inline]
     pub(in crate::engine) fn is_agreeing(&self) -> bool {
         self.recovery.get().is_some() && self.awaited_agreed().next().is_some()
     }
 
-    /// This rank is in a communicator from now on, which it may have been before.
+    /// Enters a communicator, maybe again, and handles the headers that came early.
     pub(super) fn enter_agreements(&mut self, ctx: u32) {
         let Some(state) = self.recovery.get_mut() else {
             return;
@@ -336,14 +337,14 @@ impl Core {
         }
     }
 
-    /// The last handle of a communicator is gone.
+    /// Leaves a communicator whose last handle was dropped.
     pub(in crate::engine) fn leave_agreements(&mut self, ctx: u32) {
         if let Some(state) = self.recovery.get_mut() {
             state.agreements.leave(ctx);
         }
     }
 
-    /// That of a communicator that this rank is or was in; made when it is needed first.
+    /// Returns the agreement of a communicator that this rank is or was in. Created at the first use.
     fn agreement(&mut self, ctx: u32) -> Option<&mut Agreement> {
         if self.recovery.agreement(ctx).is_none() {
             let group = self.members(ctx)?.clone();
@@ -370,7 +371,7 @@ impl Core {
         self.recovery.agreement(ctx)
     }
 
-    /// Sends what there is to say, and wakes who waits for what was decided.
+    /// Sends the messages that are due, and wakes the futures whose call is decided.
     fn say_agreed(&mut self, ctx: u32) {
         let Self {
             recovery,
@@ -394,12 +395,12 @@ impl Core {
                 peers.control(to, &header);
             }
         }
-        *waits |= machine.is_under_way(); // for others than before, it may be
+        *waits |= machine.is_under_way(); // the agreement may wait for other ranks than before
         self.leave_unwanted(ctx);
     }
 }
 
-/// Those that are not down.
+/// Returns the group of the members that are not down.
 pub(crate) fn living(group: &Group, down: &Ranks) -> Group {
     let left = (0..group.len()).filter(|rank| !down.contains(*rank));
     Group::new(left.filter_map(|rank| group.world_of(rank)).collect())
@@ -417,13 +418,13 @@ impl Recovery {
 }
 
 impl Agreement {
-    /// World ranks whose word it waits for.
+    /// Returns the world ranks for which this agreement waits.
     fn awaited(&self) -> impl Iterator<Item = u32> {
         let awaited = self.machine.awaited();
         awaited.filter_map(|rank| self.group.world_of(rank))
     }
 
-    /// `None`: that makes no sense.
+    /// Handles a header. Returns `None` if it makes no sense.
     fn handle(&mut self, rank: u32, header: &wire::Agree) -> Option<()> {
         let from = self.group.local_of(rank)?;
         let at = header.at as usize;
@@ -444,7 +445,7 @@ impl Agreement {
         self.machine.handle(from, header.round, say).then_some(())
     }
 
-    /// Whether it was a member.
+    /// Continues without a rank. Returns true if that rank was a member.
     fn lose(&mut self, rank: u32) -> bool {
         let Some(rank) = self.group.local_of(rank) else {
             return false;
@@ -473,7 +474,7 @@ fn read(header: &wire::Agree, down: Ranks) -> Option<Say> {
     }
 }
 
-/// A letter as headers: one, unless many ranks are down in a large communicator.
+/// Returns a message as headers: one, unless many ranks of a large communicator are down.
 fn headers(ctx: u32, letter: &Letter) -> Vec<wire::Agree> {
     let (what, promised, value) = match &letter.say {
         Say::Report { value, promised } => (wire::SAY_REPORT, *promised, Some(value)),

@@ -1,8 +1,9 @@
-//! The calls of agreements on one communicator, in their order. An agreement is one round; to make a communicator takes two,
-//! and two more as long as its number is not new to all.
+//! Calls of agreements on one communicator, in their order.
 //!
-//! Rounds have the same numbers on all ranks because all call in the same order. So what is called while a communicator is made
-//! waits until that is, and nothing waits for futures to be polled.
+//! An agreement takes one round. Creating a communicator takes two, and two more each time its number is in use on some rank.
+//!
+//! All ranks call in the same order, so rounds have the same numbers everywhere. Calls made while a communicator is being created
+//! wait until it is complete. No call needs its future to be polled in order to advance.
 
 use std::{
     collections::VecDeque,
@@ -18,13 +19,13 @@ use crate::{
     proto::agree::{Agree, Ranks, Value},
 };
 
-/// Calls whose futures have not returned, or that are not over.
+/// Calls that are not decided, or whose futures have not returned yet.
 #[derive(Default)]
 pub(super) struct Calls {
     all: VecDeque<Call>,
-    /// Of the next one; goes round.
+    /// Number of the next call; wraps around.
     number: u32,
-    /// Communicators that were made and that nobody waits for here.
+    /// Communicators that were created although no future waits for them here.
     unwanted: Vec<Value>,
 }
 
@@ -32,31 +33,31 @@ struct Call {
     number: u32,
     at: &'static Location<'static>,
     stage: Stage,
-    /// Where it makes a communicator.
+    /// State of the creation, if the call creates a communicator.
     making: Option<Making>,
     waker: Option<Waker>,
-    /// Nobody waits for it.
+    /// True once the future was dropped.
     left: bool,
 }
 
 enum Stage {
-    /// What it brings in, as soon as it may begin.
+    /// Waits until it may begin with this value.
     Waits(Value),
-    /// Of this round.
+    /// In progress in this round.
     UnderWay(u32),
     Decided(Value),
 }
 
-/// A communicator of those that live.
+/// Creation of a communicator of the surviving ranks.
 pub(crate) struct Making {
     contexts: Arc<Contexts>,
     proposed: u32,
-    /// The greatest proposal, while ranks settle whether it is new to all.
+    /// Greatest proposed number, while the ranks check that it is new to all of them.
     agreed: Option<u32>,
 }
 
 impl Calls {
-    /// Another one. Returns its number.
+    /// Adds a call and returns its number.
     pub(super) fn begin(
         &mut self,
         machine: &mut Agree,
@@ -77,26 +78,26 @@ impl Calls {
         number
     }
 
-    /// The number of another call; of none, unless it begins.
+    /// Returns the number of a new call, without adding a call.
     pub(super) fn take_number(&mut self) -> u32 {
         let number = self.number;
         self.number = number.wrapping_add(1);
         number
     }
 
-    /// Begins what may begin.
+    /// Begins the calls that may begin.
     fn go_on(&mut self, machine: &mut Agree) {
         for call in &mut self.all {
             if let Stage::Waits(value) = &call.stage {
                 call.stage = Stage::UnderWay(machine.begin(value.clone()));
             }
             if call.making.is_some() && !call.is_decided() {
-                return; // nobody knows how many rounds it takes
+                return; // later calls cannot begin: the number of rounds that this one takes is not known
             }
         }
     }
 
-    /// A round is decided. Returns whom that wakes.
+    /// Handles the decision of a round. Returns the waker of the call that it completes.
     pub(super) fn decided(
         &mut self,
         machine: &mut Agree,
@@ -119,7 +120,7 @@ impl Calls {
         waker
     }
 
-    /// What was decided, and a waker of another future. `None`: there is no such call.
+    /// Returns the decision, and the waker of another future that this one replaces. Returns `None` if there is no such call.
     pub(super) fn poll(
         &mut self,
         number: u32,
@@ -134,7 +135,7 @@ impl Calls {
         Some((Poll::Pending, remember(&mut self.all[at].waker, waker)))
     }
 
-    /// The future is gone; the call goes on.
+    /// Drops the future of a call. The call continues.
     pub(super) fn leave(&mut self, number: u32) -> Option<Waker> {
         let at = self.place(number)?;
         let call = &mut self.all[at];
@@ -159,7 +160,7 @@ impl Calls {
         }
     }
 
-    /// Communicators that this rank is in although nobody has them here.
+    /// Removes the communicators that this rank is in although it has no handle for them.
     pub(super) fn take_unwanted(&mut self) -> Vec<Value> {
         mem::take(&mut self.unwanted)
     }
@@ -168,7 +169,7 @@ impl Calls {
         self.all.iter_mut().filter_map(|call| call.waker.take())
     }
 
-    /// Where those were called that futures wait for.
+    /// Returns the source locations of the calls for which futures wait.
     pub(super) fn open(&self) -> impl Iterator<Item = &'static Location<'static>> {
         let open = |call: &&Call| !(call.left || call.is_decided());
         self.all.iter().filter(open).map(|call| call.at)
@@ -186,7 +187,7 @@ impl Call {
 }
 
 impl Making {
-    /// One of this rank's, and what to say first.
+    /// Begins a creation, and returns it with this rank's first value.
     pub(super) fn new(contexts: &Arc<Contexts>) -> (Self, Value) {
         let proposed = contexts.propose(2);
         let making = Self {
@@ -197,7 +198,8 @@ impl Making {
         (making, say(true, proposed))
     }
 
-    /// What to say after this was decided, unless that is the end: a number that is new to all, or that there is none.
+    /// Returns the value for the next round, or `None` if the last one was final: the number is new to all ranks, or no number is
+    /// left.
     fn next(&mut self, decided: &Value) -> Option<Value> {
         let Some(agreed) = self.agreed.take() else {
             let agreed = decided.number;

@@ -1,20 +1,20 @@
-//! Failures as a stream: a list that only grows, and each stream's place in it.
+//! Failures of ranks as streams: a list that only grows, and the position of each stream in it.
 
 use std::task::{Poll, Waker};
 
 use super::{Core, remember};
 use crate::group::Group;
 
-/// How far a stream is.
+/// Position of one stream.
 #[derive(Debug)]
 pub(crate) struct Following {
     number: u32,
     ctx: u32,
-    /// Of the failures of all ranks.
+    /// Failures in the list that the stream has looked at.
     heard: usize,
 }
 
-/// A stream that waits.
+/// A stream that waits for the next failure.
 pub(super) struct Follower {
     pub(super) ctx: u32,
     pub(super) waker: Option<Waker>,
@@ -31,7 +31,7 @@ impl Core {
         }
     }
 
-    /// The next rank of this group that has failed, by its number there; `None` as soon as this runtime closes.
+    /// Returns the next failed rank of this group by its number there, or `None` once this runtime closes.
     pub(crate) fn poll_failure(
         &mut self,
         following: &mut Following,
@@ -65,7 +65,7 @@ impl Core {
             .extend(follower.and_then(|follower| follower.waker));
     }
 
-    /// The communicators whose failures somebody waits for.
+    /// Returns the communicators whose failures a stream waits for.
     pub(in crate::engine) fn followed(&self) -> impl Iterator<Item = u32> {
         let state = self.recovery.get();
         let followers = state.into_iter().flat_map(|state| state.followers.values());

@@ -1,5 +1,5 @@
-//! What a job goes on with after a rank has died: who has failed, communicators that are revoked, and agreements among those
-//! that live.
+//! Support for continuing after a rank has failed: streams of failures, revoked communicators, and agreements among the
+//! surviving ranks.
 
 mod agreements;
 mod calls;
@@ -18,20 +18,20 @@ pub(crate) use self::{agreements::living, failures::Following};
 use super::{Core, Engine};
 use crate::group::Group;
 
-/// Nothing until it is needed: most jobs never do.
+/// State for recovery, allocated when first needed: most jobs never need it.
 #[derive(Default)]
 pub(super) struct Recovery(Option<Box<State>>);
 
 #[derive(Default)]
 struct State {
-    /// World ranks that have failed, in the order in which this rank heard of it.
+    /// World ranks that have failed, in the order in which this rank learned of it.
     failed: Vec<u32>,
     /// Streams that wait for the next failure, by number.
     followers: BTreeMap<u32, Follower>,
     /// Streams made so far.
     followings: u32,
     agreements: Agreements,
-    /// Of communicators that this rank is not in yet.
+    /// Reports about communicators that this rank is not in yet.
     early: VecDeque<Early>,
 }
 
@@ -49,7 +49,7 @@ impl Recovery {
     }
 }
 
-/// Keeps a future's waker. Returns one of another future, which may not be dropped under the engine's lock.
+/// Stores a future's waker. Returns the waker of another future, which must not be dropped under the engine's lock.
 fn remember(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
     let known = place.as_ref().is_some_and(|known| known.will_wake(waker));
     if known {
@@ -60,7 +60,7 @@ fn remember(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
 }
 
 impl Engine {
-    /// A handle joins a communicator.
+    /// Registers a handle's communicator, with both its contexts.
     pub(crate) fn join(&mut self, ctx: u32, group: &Group) {
         self.core.join_group(ctx, group);
         self.core.join_group(ctx + 1, group);
@@ -71,7 +71,7 @@ impl Engine {
 }
 
 impl Core {
-    /// A peer is down.
+    /// Handles a peer that is down.
     pub(super) fn recover_from(&mut self, rank: u32, why: Down) {
         if why == Down::Failed {
             self.note_failure(rank);
@@ -80,7 +80,7 @@ impl Core {
         self.agree_without(rank);
     }
 
-    /// This rank has come to a communicator, of which it may have heard before.
+    /// Enters a communicator, and handles the reports that came early.
     pub(super) fn enter(&mut self, ctx: u32, group: &Group) {
         if self.recovery.get().is_some() {
             self.enter_revoked(ctx, group);
@@ -88,7 +88,7 @@ impl Core {
         }
     }
 
-    /// Futures that wait for somebody else look again: this runtime is closing.
+    /// Wakes the futures that wait for other ranks, because this runtime is closing.
     pub(super) fn end_recovery(&mut self) {
         let Some(state) = self.recovery.get_mut() else {
             return;

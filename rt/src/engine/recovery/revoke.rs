@@ -1,8 +1,9 @@
-//! A communicator is revoked: whatever is under way on it ends, on all its ranks.
+//! Revocation: all operations on a communicator fail, on all its ranks.
 //!
-//! Whoever hears of it first tells those that live at distances that are powers of two, on both sides, and when one of its
-//! neighbours dies, whoever is its neighbour then. So all know after about log₂ size messages in a row, no rank sends more than
-//! twice as many and two for each death, and whoever dies, those that know tell the next ones around the ring.
+//! A rank that learns of a revocation notifies the living members at distances of powers of two, on both sides. When a member
+//! fails, each rank that knows also notifies its next living member on both sides, so the news passes around the ring whichever
+//! ranks fail. All members know after about log₂ size messages in a row, and no rank sends more than 2 log₂ size messages plus
+//! two for each failure.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -21,20 +22,20 @@ use crate::{
     },
 };
 
-/// News of communicators that this rank is not in yet. The oldest are forgotten.
+/// Most reports kept about communicators that this rank is not in yet. The oldest are dropped.
 const EARLY_MAX: usize = 1 << 10;
 
-/// News of a communicator that this rank is not in yet, and who said it.
+/// Report about a communicator that this rank is not in yet, with its sender.
 #[derive(Debug)]
 pub(super) struct Early {
     ctx: u32,
     by: u32,
-    /// The collective that failed there. `None`: the application has revoked it.
+    /// The collective that failed there, or `None` if the application has revoked the communicator.
     failed: Option<Abort>,
 }
 
 impl Engine {
-    /// The application revokes a communicator.
+    /// Revokes a communicator for the application.
     pub(crate) fn revoke(&mut self, ctx: u32) {
         self.core.revoke_all(ctx);
         self.flush();
@@ -42,7 +43,7 @@ impl Engine {
 }
 
 impl Core {
-    /// A peer says that a communicator is revoked.
+    /// Handles a peer's report that a communicator is revoked.
     pub(in crate::engine) fn handle_revoke(&mut self, rank: u32, header: &Revoke) {
         let ctx = header.ctx;
         let member = self.members(ctx).map(|group| group.contains(rank));
@@ -54,7 +55,7 @@ impl Core {
         }
     }
 
-    /// News of a communicator that this rank is not in yet. Whether it believes them turns out when it is.
+    /// Keeps a report about a communicator that this rank is not in yet. It counts only if its sender turns out to be a member.
     pub(in crate::engine) fn hear_early(&mut self, ctx: u32, by: u32, failed: Option<Abort>) {
         if self.has_left(ctx & !1) {
             return;
@@ -110,7 +111,7 @@ impl Core {
         self.forget_messages(|envelope, _| is_of(envelope.ctx));
     }
 
-    /// Nobody will receive these.
+    /// Drops unexpected messages that no receive will ever match.
     pub(in crate::engine) fn forget_messages(&mut self, is_it: impl Fn(&Envelope, &Body) -> bool) {
         let (matching, messages) = (&mut self.matching, &mut self.messages);
         let is_it = |envelope: &Envelope, index| is_it(envelope, &messages.get(index).body);
@@ -130,7 +131,7 @@ impl Core {
         }
     }
 
-    /// A peer is down: who is next to this rank now may not have heard what it should have told.
+    /// Notifies the members next to this rank again after a peer has failed: that peer may have failed before it notified them.
     pub(super) fn spread_around(&mut self, rank: u32) {
         let void: Vec<u32> = self
             .programs
@@ -154,7 +155,7 @@ impl Core {
     }
 }
 
-/// World ranks of the members that live at distances that are powers of two, or next to there, on both sides.
+/// Returns the world ranks of the living members at distances of powers of two, or of the next ones beyond, on both sides.
 fn neighbours(group: &Group, me: u32, lives: impl Fn(u32) -> bool) -> BTreeSet<u32> {
     let distances = (0..usize::BITS).map(|bit| 1_usize << bit);
     let distances = distances.take_while(|&distance| distance < group.len());
@@ -162,12 +163,12 @@ fn neighbours(group: &Group, me: u32, lives: impl Fn(u32) -> bool) -> BTreeSet<u
     found.collect()
 }
 
-/// World ranks of the next members that live, on both sides.
+/// Returns the world ranks of the next living members on both sides.
 fn next_around(group: &Group, me: u32, lives: impl Fn(u32) -> bool) -> BTreeSet<u32> {
     beyond(group, me, 1, &lives).collect()
 }
 
-/// The first member that lives from a distance on, on both sides.
+/// Returns the first living member at this distance or beyond it, on each side.
 fn beyond(
     group: &Group,
     me: u32,
