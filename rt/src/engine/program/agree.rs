@@ -1,5 +1,6 @@
-//! Collectives that are no programs: ranks agree by plain messages when they make a communicator. To whoever runs a program in
-//! that place they are what another program is, one that does not match.
+//! Collectives that are not programs: creating a communicator or a window, in which ranks agree by plain messages.
+//!
+//! For a rank that runs a program in the same place, they are another program that does not match.
 
 use std::collections::BTreeSet;
 
@@ -14,30 +15,31 @@ use crate::{
 };
 
 impl Engine {
-    /// Ranks have agreed. Why that does not count: one of them called another collective before.
+    /// Ends an agreement. Returns an error if a member called another collective before, so that the agreement does not count.
     pub(crate) fn end_agreement(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
         let group = self.core.members(key.0)?.clone();
         self.look_behind(key, &group)
     }
 
-    /// Ranks have not agreed: everybody is told, and there are no later collectives on the communicator.
+    /// Fails an agreement: notifies all members, and allows no later collective on the communicator.
     pub(crate) fn give_up_agreement(&mut self, key: (u32, u32), kind: &ErrorKind) {
         let why = Why::of(kind, self.core.programs.me);
         self.core.revoke(key, why);
-        self.core.programs.calls.was_told(key); // by its own error
+        self.core.programs.calls.was_told(key); // by the error it returns
         self.flush();
     }
 }
 
 impl Core {
-    /// What an agreement ends with where there are no more collectives: as any [call](super::calls::Calls::tell_why).
+    /// Returns the error of an agreement on a communicator with no more collectives, as for any
+    /// [call](super::calls::Calls::tell_why).
     pub(crate) fn why_revoked(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
         let kind = self.programs.calls.revoked_kind(key)?;
         Some(self.programs.calls.tell_why(key, kind))
     }
 
-    /// This rank is about to agree with others. Why it cannot: there are no more collectives, or another rank has asked for a
-    /// program in this place.
+    /// Checks an agreement that is about to begin. Returns an error if there are no more collectives, or if another rank has
+    /// asked for a program in this place.
     pub(crate) fn begin_agreement(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
         if let Some(kind) = self.programs.calls.revoked_kind(key) {
             return Some(kind);
@@ -53,12 +55,12 @@ impl Core {
         is_member.then(|| self.mismatch_with(stranger))
     }
 
-    /// This rank begins to agree with others.
+    /// Records that this rank begins an agreement.
     pub(crate) fn agree_in(&mut self, key: (u32, u32)) {
         self.programs.calls.agreeing.push(key);
     }
 
-    /// That is over.
+    /// Records that an agreement has ended.
     pub(crate) fn agree_no_more(&mut self, key: (u32, u32)) {
         let agreeing = &mut self.programs.calls.agreeing;
         if let Some(at) = agreeing.iter().position(|its| *its == key) {
@@ -71,13 +73,13 @@ impl Core {
         }
     }
 
-    /// Whether this rank makes a communicator or a window with others.
+    /// Returns true if this rank is creating a communicator or a window.
     pub(super) fn is_making(&self) -> bool {
         !self.programs.calls.agreeing.is_empty()
     }
 
-    /// Asks those whose messages this rank waits for to make a communicator or a window: if `once`, those that were not asked
-    /// before. Whether there were any.
+    /// Asks the peers whose messages this rank needs in order to create a communicator or a window. If `once`, skips peers that
+    /// were asked before. Returns true if any peer was asked.
     pub(super) fn ask_makers(&mut self, once: bool) -> bool {
         if !self.is_making() {
             return false;
@@ -104,8 +106,8 @@ impl Core {
         asked
     }
 
-    /// A peer says that it is through with a collective in which this rank makes a communicator or a window, or will never begin
-    /// it. All that it ever sends there has come, so what is still waited for never comes.
+    /// Handles the answer of a peer that has completed, or will never begin, a collective in which this rank creates a
+    /// communicator or a window. All its messages have come, so the receives that still wait for it fail.
     pub(super) fn end_maker(&mut self, rank: u32, header: &Ask) {
         let key = (header.ctx, header.tag);
         if !self.programs.calls.agreeing.contains(&key) {
@@ -124,8 +126,8 @@ impl Core {
         }
     }
 
-    /// Whether this rank still agrees with others in an earlier place. It asks nobody what is later then: who waits for it there
-    /// would take it for one that has gone on without.
+    /// Returns true if this rank is still in an agreement in an earlier place. Then it must not ask about later places, because
+    /// peers there would conclude that it had passed the earlier one.
     pub(crate) fn agrees_before(&self, (ctx, tag): (u32, u32)) -> bool {
         let agreeing = &self.programs.calls.agreeing;
         agreeing
@@ -133,13 +135,14 @@ impl Core {
             .any(|(its_ctx, its)| *its_ctx == ctx && is_before(*its, tag))
     }
 
-    /// A peer waits for this rank in a program. The first place in which this rank agrees with others in vain then: the same one,
-    /// or an earlier one where it waits for that peer, whose messages come in order.
+    /// Returns the first place in which this rank agrees in vain, after a peer was found to wait for it in a program at `tag`. It
+    /// is the same place, or an earlier one where this rank waits for that peer, whose messages come in order.
     pub(super) fn agrees_in_vain(&self, (ctx, tag): (u32, u32), rank: u32) -> Option<u32> {
         self.members(ctx).filter(|group| group.contains(rank))?;
         let of_ctx = self.matching.wanted().filter(|want| want.ctx == ctx);
         let in_vain = of_ctx.filter_map(|want| {
-            // A program's receive may well wait: the peer may be in both, and yet have nothing to send in the earlier one.
+            // A receive of a program may well wait: the peer may be in both programs, and have nothing to send in the earlier
+            // one.
             let its = want
                 .tag
                 .filter(|tag| self.programs.calls.running((ctx, *tag)).is_none())?;
@@ -150,5 +153,5 @@ impl Core {
     }
 }
 
-/// The signature of what is no program.
+/// Signature of a collective that is not a program.
 pub(super) const NO_PROGRAM: u64 = 0;

@@ -1,4 +1,4 @@
-//! How a program under way goes on: steps begin, messages and jobs of it end.
+//! Progress of programs: steps begin, and messages and jobs complete.
 
 use super::{
     Job, Part, Told,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Begins what has waited for what was told.
+    /// Advances the programs for which completions were queued.
     pub(in crate::engine) fn tend_programs(&mut self) {
         while let Some(told) = self.core.programs.told.pop() {
             let run = match told {
@@ -33,7 +33,7 @@ impl Engine {
     pub(super) fn go_on(&mut self, index: u32) {
         let place = self.core.programs.runs.get_mut(index as usize);
         let Some(mut run) = place.and_then(Option::take) else {
-            return; // it ended when it was told something else
+            return; // it has ended because of an earlier report
         };
         let refused = match (&run.failed, &run.listed) {
             (None, None) => self.begin_steps(index, &mut run),
@@ -57,9 +57,9 @@ impl Engine {
         }
     }
 
-    /// Begins every step that may. Returns why one could not.
+    /// Begins every step that may begin. Returns the error if one of them could not.
     fn begin_steps(&mut self, index: u32, run: &mut Run) -> Option<ErrorKind> {
-        // Steps wait for earlier ones only, so whatever one lets begin is still ahead.
+        // Steps wait for earlier ones only, so every step that another one releases is still ahead.
         let mut at = run.first();
         while run.is_near(at) {
             if run.may_begin(at)
@@ -129,10 +129,10 @@ impl Engine {
         Ok(())
     }
 
-    /// A job is done. What is left in it is the caller's to drop when it holds no lock.
+    /// Completes a job. The caller must drop what is left in it, without holding a lock.
     pub(crate) fn done(&mut self, job: &mut Job) {
         let Some(run) = self.core.programs.get(job.run) else {
-            return; // the driver is gone, and its memory with it
+            return; // the driver is closed and the program's memory was given up
         };
         run.landed(job.step);
         run.reducer = job.work.reducer.take().or_else(|| run.reducer.take());
@@ -160,7 +160,7 @@ impl Engine {
 }
 
 impl Core {
-    /// An operation for a message in a program's memory.
+    /// Creates an operation for a message in a program's memory.
     pub(super) fn lend(&mut self, index: u32, run: &mut Run, at: usize, about: About) -> OpId {
         let area = run.memory.area(&run.row(at));
         let op = self.ops.lend(about, area, run.buffers);
@@ -170,7 +170,7 @@ impl Core {
         op
     }
 
-    /// A message of a program is complete: whose it was.
+    /// Completes a message of a program. Returns the program.
     pub(super) fn part_over(&mut self, op: OpId) -> u32 {
         let Part { run: index, step } = self.programs.parts[op.slot as usize];
         let slot = self.ops.live(op);
@@ -191,7 +191,7 @@ impl Core {
                     self.show_landed(index, step);
                 }
             }
-            // The same signature and another length.
+            // The signature is the same but the length differs.
             Ok(_) => self.fail_mismatched(index, peer),
             Err(Some(ErrorKind::TypeMismatch { .. } | ErrorKind::Truncated { .. })) => {
                 self.fail_mismatched(index, peer);

@@ -1,6 +1,6 @@
-//! Programs and cells: what lies in one may be for a program under way, or show that a peer called another collective.
+//! Cells of programs: a message in a cell may be for a program in progress, or show that a peer called another collective.
 //!
-//! A program that is not [quick](super::quick) any more, or never was, looks for its messages in cells too, in every turn.
+//! A program that is not [quick](super::quick) any more, or never was, also checks the cells for its messages in every turn.
 
 use std::mem;
 
@@ -14,14 +14,14 @@ use crate::{
     ops::Life,
 };
 
-/// Ranks of a communicator whose programs look into cells: in every turn they look at one line for each.
+/// Most ranks of a communicator whose programs check cells. Each turn reads one cache line per rank.
 const RANKS_MAX: usize = 16;
 
-/// Turns of which one looks into all cells of a program's ranks. The others look into those that it waits for.
+/// Turns per check of the cells of all ranks of a program. The other turns check only those for which it waits.
 const ALL_EVERY: u32 = 16;
 
 impl Engine {
-    /// What programs under way wait for may lie in cells. Then what peers said last is heard.
+    /// Checks the cells for messages of programs in progress. Handles the deferred reports of peers after that.
     #[inline(never)]
     pub(in crate::engine) fn look_in_cells(&mut self) -> u32 {
         let turns = &mut self.core.programs.looked;
@@ -50,7 +50,7 @@ impl Engine {
         {
             rank += 1;
             if !all && run.awaits(peer).is_none() {
-                continue; // a message from there would show that the peer calls another collective
+                continue; // a message from there could only show that the peer calls another collective
             }
             let (name, sig) = (run.cell(), run.sig());
             if let Some(its) = self.driver.peek_cell(Peer(peer), name) {
@@ -60,7 +60,7 @@ impl Engine {
         events
     }
 
-    /// Whether a message that lies in a cell is for the program now.
+    /// Takes a message that lies in a cell, if the program expects it now. Returns true if anything happened.
     fn find_in_cell(&mut self, index: u32, peer: u32, same_type: bool) -> bool {
         let Some(run) = self.core.programs.get(index) else {
             return false;
@@ -71,7 +71,7 @@ impl Engine {
                 self.driver.take_cell(Peer(peer), name, &mut |_| true);
                 self.core.fail_mismatched(index, peer);
             }
-            return !same_type; // or it comes before its time
+            return !same_type; // otherwise the message is early
         };
         let posted = match by {
             By::Op(op) => match self.core.ops.live(op).life {
@@ -88,7 +88,7 @@ impl Engine {
         let taken = self.driver.take_cell(Peer(peer), name, &mut fill);
         let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
         if !calm {
-            return true; // it has failed
+            return true; // the program has failed
         }
         if let Some((op, posted)) = posted {
             self.core.matching.unpost(posted);
@@ -99,7 +99,7 @@ impl Engine {
         true
     }
 
-    /// A receive of a program begins: what lies in its cell is taken. Whether there was anything.
+    /// Takes the message for a receive that begins from its cell. Returns true if there was one.
     pub(super) fn take_from_cell(
         &mut self,
         run: &mut Run,
@@ -126,7 +126,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Whether a message for a program lies in a cell: nobody may sleep over it.
+    /// Returns true if a message for a program lies in a cell. No thread may sleep then.
     pub(in crate::engine) fn has_cells_to_take(&mut self) -> bool {
         if !self.core.programs.are_looking() {
             return false;
@@ -143,15 +143,15 @@ impl Engine {
             })
     }
 
-    /// Whether a collective may go on with a message of a peer's. One that has overtaken others may show that the peer called
-    /// another collective before.
+    /// Returns true if a collective may continue with this message of a peer. A message that has overtaken others may show that
+    /// the peer called another collective before.
     #[inline]
     pub(super) fn is_calm_behind(&mut self, taken: &Taken, from: u32, name: CellName) -> bool {
         !taken.overtook || self.find_no_strays(from, name)
     }
 
-    /// Takes the messages of a peer's that are for collectives which are over here: they show that it called others, unless those
-    /// had failed. Whether `name` was not one of those that follow.
+    /// Removes a peer's messages for collectives that are complete here. They show that the peer called others, unless those
+    /// collectives had failed. Returns true if `name` is not revoked as a result.
     #[cold]
     fn find_no_strays(&mut self, from: u32, name: CellName) -> bool {
         let names = self.driver.cells_from(Peer(from));
@@ -169,8 +169,8 @@ impl Engine {
         revoked.is_none()
     }
 
-    /// Before a collective is over: a message of it may have come another way and have passed one in a cell, which shows that its
-    /// sender called another collective before. Why it does not go well then.
+    /// Checks for stray messages before a collective completes. One of its messages may have come another way and have passed a
+    /// message in a cell, which shows that its sender called another collective before. Returns the error in that case.
     pub(in crate::engine) fn look_behind(
         &mut self,
         (ctx, tag): (u32, u32),
@@ -190,19 +190,19 @@ impl Engine {
 }
 
 impl Core {
-    /// Whether messages of a program may lie in cells.
+    /// Returns true if messages of a program may lie in cells.
     pub(super) fn may_look(&self, call: &RunCall) -> bool {
         let by_lists = call.offload && self.programs.lists;
         self.cells && !by_lists && call.group.len() <= RANKS_MAX
     }
 
-    /// Whether a collective that is over went wrong: as is known, or as it must have, on a communicator that this rank has left.
+    /// Returns true if a completed collective is known to have failed, or must have because this rank has left the communicator.
     fn has_failed(&self, name: CellName) -> bool {
         let revoked = self.programs.revoked_kind(name.ctx, Some(name.tag));
         revoked.is_some() || self.members(name.ctx).is_none()
     }
 
-    /// A receive has its message from a cell, if that was as it should be.
+    /// Completes a receive with a message from a cell, or fails the program if the message did not fit.
     fn bring(&mut self, index: u32, peer: u32, at: usize, filled: bool) {
         let Some(run) = self.programs.get(index) else {
             return;
@@ -218,7 +218,7 @@ impl Core {
         self.programs.stir(index);
     }
 
-    /// A peer is gone. What it left in cells is looked for first.
+    /// Handles a peer that is down. What it left in cells is looked for first.
     pub(in crate::engine) fn hear_of_end(&mut self, rank: u32, why: Down) {
         if self.programs.are_looking() {
             self.programs.news.push(News::Down(rank, why));

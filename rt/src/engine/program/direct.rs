@@ -1,9 +1,9 @@
-//! Short receives of programs without operations: what comes is copied to where the program wants it, and that is all.
+//! Short receives of programs that need no operation: an arriving message is copied to its place in the program, and that is all.
 //!
-//! A receive that *waits directly* is known to its program only. So it is for drivers that keep messages in order and say who has
-//! died, for programs all of whose messages are short, and for as long as nothing is unusual: a peer that goes, an offer, a
-//! message of another length or signature. Then the program's receives are posted like all others, and what is to be done is
-//! decided where it always is. The receives of a program are never of both kinds, which keeps them in order.
+//! A receive that *waits directly* is known only to its program. This is used if the driver keeps messages in order and reports
+//! failures, and if all messages of the program are short. It ends when anything unusual happens: a peer goes down, a message is
+//! offered, or one has another length or signature. Then the program's receives are posted like all others, and the usual code
+//! decides what to do. A program never has receives of both kinds at the same time, which keeps them in order.
 
 use ripstop_fabric::driver::Payload;
 
@@ -17,17 +17,17 @@ use crate::{
 };
 
 impl Core {
-    /// Whether receives of new programs may wait directly.
+    /// Returns true if receives of new programs may wait directly.
     pub(super) fn may_wait_directly(&self) -> bool {
         !self.watches && self.hears_in_order() && self.peers.downs() == 0
     }
 
-    /// Whether all that a peer says comes in its order.
+    /// Returns true if everything that a peer sends arrives in the order in which it was sent.
     pub(super) fn hears_in_order(&self) -> bool {
         self.peers.reliable && !self.seeker.is_active()
     }
 
-    /// A receive of a program begins: it takes what is there, or waits.
+    /// Begins a receive of a program: takes a stored message, or waits.
     pub(super) fn begin_recv(&mut self, index: u32, run: &mut Run, at: usize, from: usize) {
         if run.waits_directly {
             let peer = run.world_of(from);
@@ -45,7 +45,7 @@ impl Core {
         self.recv(op);
     }
 
-    /// The earliest message that is stored for a receive, if the receive can take it as it is.
+    /// Takes the earliest message stored for a receive, if the receive can take it as it is.
     fn take_stored(&mut self, run: &Run, at: usize, peer: u32) -> Stored {
         let (ctx, tag) = run.key();
         let want = Want {
@@ -70,7 +70,8 @@ impl Core {
         Stored::Taken
     }
 
-    /// A message of a collective goes to the receive that waits for it directly. `false`: there is none, from now on at least.
+    /// Gives a message of a collective to the receive that waits for it directly. Returns false if there is none, or if the
+    /// receive has been posted because the message does not fit.
     pub(in crate::engine) fn take_directly(
         &mut self,
         envelope: Envelope,
@@ -100,14 +101,14 @@ impl Core {
         true
     }
 
-    /// An offer for a collective, which needs an operation.
+    /// Posts the direct receives of a collective for which a message was offered, because an offer needs an operation.
     pub(in crate::engine) fn post_waits_for(&mut self, envelope: Envelope) {
         if let Some(running) = self.programs.calls.running((envelope.ctx, envelope.tag)) {
             self.post_waits(running.run);
         }
     }
 
-    /// Something unusual comes: no receive waits directly any more.
+    /// Posts all direct receives, because something unusual has happened.
     pub(in crate::engine) fn post_all_waits(&mut self) {
         if self.programs.any() {
             for index in self.programs.indices() {
@@ -135,10 +136,10 @@ impl Core {
     }
 }
 
-/// What there is for a receive that begins.
+/// Message found for a receive that begins.
 enum Stored {
     Taken,
     Nothing,
-    /// Something else than what it can take.
+    /// There is one that the receive cannot take directly.
     Unfit,
 }

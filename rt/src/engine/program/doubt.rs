@@ -1,17 +1,21 @@
-//! Programs that wait for long ask whether they wait in vain.
+//! Stall probe: programs that have waited for long ask their peers whether they wait in vain.
 //!
-//! Ranks that call different collectives may send each other nothing: two that take each other for the root wait for ever. So
-//! before a rank goes to sleep on a program, it sets a timer, and when that is due it asks those whom its programs wait for. A
-//! rank that runs another collective in this place says so as in any mismatch. One that is through with this one answers that it
-//! is: what it sent, and its word for what it has received, have come before the answer, in order, so whoever still waits for
-//! something from it, or has something for it, has called another one.
-//! So does one that has let go of the communicator, or leaves. What goes by task lists is counted by adapters, in no order with
-//! messages: there such an answer only counts if the same is lacking when it is time to ask again.
+//! Ranks that call different collectives may send each other nothing. For example, two ranks that each take the other for the
+//! root would wait forever. So a rank that is about to sleep on a program sets a timer. When it expires, the rank asks the peers
+//! for which its programs wait:
+//! - A peer that runs another collective in this place reports a mismatch, as always.
+//! - A peer that has completed this collective answers that it has. Its messages and acknowledgments have arrived before that
+//!   answer, in order. So if the asking rank still lacks something of that peer, the peer has called another collective.
+//! - A peer that has dropped the communicator, or is leaving, gives the same answer.
 //!
-//! Agreements are asked for in the same way: a rank that has let go of the communicator says so, and they go on without it. So
-//! are collectives that make communicators and windows, whose receives end then.
+//! Adapters that run task lists count puts in no order with messages. There the answer counts only if the same is still lacking
+//! when it is time to ask again.
 //!
-//! Only where drivers keep messages in order. A simulation sees for itself that nothing can happen, and has its ranks ask then.
+//! Agreements use the same probe: they continue without a rank that has dropped the communicator. So do collectives that create
+//! communicators and windows: their receives then fail.
+//!
+//! The probe needs a driver that keeps messages in order. A simulation detects by itself that nothing can happen, and then lets
+//! its ranks ask.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -27,27 +31,28 @@ use crate::{
     reactor::TimerId,
 };
 
-/// How long a rank sleeps on its programs before it asks. Long enough to cost nothing, short enough for who looks at a job that
-/// hangs.
+/// Time that a rank sleeps on its programs before it asks. Long enough to cost nothing, short enough when a job hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Nothing has been slept on.
+/// Start time while no thread sleeps on a program.
 const NEVER: Time = Time::from_nanos(u64::MAX);
 
-/// The key of the timer: no operation's, and no sleeper's.
+/// Key of the timer. It differs from the keys of operations and of sleepers.
 pub(in crate::engine) const KEY: u64 = sleeper::KEYS - (1 << 32);
 
-/// When the programs under way are doubted.
+/// State of the stall probe.
 pub(super) struct Doubt {
     timer: TimerId,
-    /// Since when those under way are slept on.
+    /// Time since when a thread sleeps on the programs in progress, or [`NEVER`].
     since: Time,
-    /// The timer stays when they are over: whoever is asleep need not be told of that of the next ones.
+    /// True if the timer stays when the programs are complete, so that a sleeping thread need not be told of it for the next
+    /// ones.
     stays: bool,
 }
 
 impl Core {
-    /// This rank is about to sleep, or somebody else sleeps and may not know of a program that has begun: then the timer `stays`.
+    /// Starts the probe, because this thread is about to sleep. The timer `stays` if another thread is asleep that may not know
+    /// of a new program.
     pub(crate) fn begin_doubt(&mut self, stays: bool, now: impl FnOnce() -> Time) {
         if !self.is_asking() || !self.hears_in_order() {
             return;
@@ -59,7 +64,7 @@ impl Core {
         }
     }
 
-    /// Whether there may be something to ask for.
+    /// Returns true if there may be something to ask for.
     #[inline]
     fn is_asking(&self) -> bool {
         self.programs.any() || self.is_agreeing() || self.is_making()
@@ -74,7 +79,7 @@ impl Core {
         });
     }
 
-    /// A program is over: there may be nothing left to ask for.
+    /// Stops the probe after a program, if nothing is left to ask for.
     #[inline]
     pub(super) fn end_doubt(&mut self) {
         if self.programs.doubt.is_some() && !self.is_asking() {
@@ -93,7 +98,7 @@ impl Core {
         }
     }
 
-    /// It has slept for long, or others have since then.
+    /// Handles the timer: asks if the programs in progress have waited long enough, and sets it again otherwise.
     #[cold]
     pub(in crate::engine) fn ask_for_programs(&mut self, now: Time) {
         let since = self
@@ -111,8 +116,8 @@ impl Core {
         }
     }
 
-    /// Asks for programs that were not asked for before, or for all of them `again`. Whether there were any: nothing else can
-    /// happen in this simulation.
+    /// Asks for all programs in a simulation in which nothing else can happen; unless `again`, only for those not asked for
+    /// before. Returns true if there were any.
     pub(crate) fn ask_in_vain(&mut self, again: bool) -> bool {
         self.is_asking() && self.ask_all(!again)
     }
@@ -150,8 +155,8 @@ impl Core {
         asked
     }
 
-    /// A peer has no place for what this rank puts. Whether it is asked what it does instead: if it has failed, it knows why.
-    /// Who hears nothing from it for long takes it for one that has called another collective.
+    /// Asks a peer that has no place for our puts what it runs instead. Returns true if it can answer; a peer that has failed the
+    /// collective says why. If it does not answer for long, it counts as a rank that called another collective.
     pub(super) fn doubts(&mut self, peer: u32, (key, sig): ((u32, u32), u64)) -> bool {
         let may_ask = self.hears_in_order() && self.peers.down(peer).is_none();
         if may_ask && !self.agrees_before(key) {
@@ -160,7 +165,7 @@ impl Core {
         may_ask
     }
 
-    /// From whom nothing has come of what the program waits for, and who has not begun to receive what it sends.
+    /// Returns the peers from which the program still lacks a message, or which have not begun to receive what it sends.
     fn awaited_by(&mut self, index: u32) -> BTreeSet<u32> {
         let run = self.programs.runs[index as usize].as_deref();
         if let Some(run) = run.filter(|run| run.listed.is_some()) {
@@ -179,7 +184,7 @@ impl Core {
         flights.into_iter().flatten().filter_map(awaited).collect()
     }
 
-    /// A peer waits for what this rank does in a collective, or for its word in an agreement.
+    /// Handles the question of a peer that waits for this rank in a collective or an agreement.
     pub(in crate::engine) fn handle_ask(&mut self, rank: u32, header: &Ask) {
         let key = (header.ctx, header.tag);
         if key.0.is_multiple_of(2) {
@@ -190,10 +195,10 @@ impl Core {
             return self.tell_revoked(rank, header.ctx);
         }
         if header.sig == NO_PROGRAM && calls.agreeing.contains(&key) {
-            return; // so does this rank
+            return; // this rank waits in the same agreement
         }
         match (calls.running(key), calls.sig_of_over(key)) {
-            (Some(running), _) if running.sig == header.sig => {} // so does this rank for somebody else
+            (Some(running), _) if running.sig == header.sig => {} // this rank waits in the same collective, for another one
             (Some(running), _) if self.is_member(running.run, rank) => {
                 self.fail_mismatched(running.run, rank);
             }
@@ -207,7 +212,8 @@ impl Core {
                     let why = Why::Mismatch(rank.min(me), rank.max(me));
                     self.revoke((header.ctx, first), why);
                 }
-                // Whether it was the same one is not known any more, and who waits for a message need not hear it.
+                // It is not known any more whether it was the same collective. A peer that waits for a message does not need to
+                // know.
                 _ if self.never_begins(key, rank) => {
                     self.peers
                         .control(rank, &Ask::new(Kind::Over, key, header.sig));
@@ -217,21 +223,21 @@ impl Core {
         }
     }
 
-    /// Whether this rank is past a collective that is not under way, or begins none of its communicator any more. Who asked
-    /// before that asks again in a while: a rank that lets go of a communicator because it fails is to be known as failed. So is
-    /// one that has finished, unless it cannot go before its own sends are received.
+    /// Returns true if this rank is past a collective that is not in progress, or begins none on its communicator any more. A
+    /// peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A rank
+    /// that has finished will be reported, too, unless it cannot exit before its own sends are received.
     fn never_begins(&mut self, key: (u32, u32), rank: u32) -> bool {
         let stays = self.leaving || self.is_kept_by_sends();
         let is_past = stays || self.programs.calls.is_long_over(key) && !self.is_offered(key, rank);
         self.has_left(key.0 & !1) || self.promised == 0 && is_past
     }
 
-    /// Whether this rank has closed and cannot go before others receive what it sends.
+    /// Returns true if this rank has closed but cannot exit before peers receive what it sends.
     pub(in crate::engine) fn is_kept_by_sends(&self) -> bool {
         self.closing && !self.ops.which(|slot| slot.life.is_sending()).is_empty()
     }
 
-    /// Whether a message of this peer may still be got for a collective that only its future knows of.
+    /// Returns true if this peer has offered a message for a collective that only its future knows of.
     fn is_offered(&mut self, (ctx, tag): (u32, u32), rank: u32) -> bool {
         let want = Want {
             ctx,
@@ -242,8 +248,8 @@ impl Core {
         found.is_some_and(|found| matches!(self.messages.get(found.message).body, Body::Offered(_)))
     }
 
-    /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends. What
-    /// it left in cells for it is looked for first.
+    /// Handles a peer's answer that it has completed a collective, this one or another one. It has sent all its messages then, so
+    /// those that it left in cells are looked for first.
     pub(in crate::engine) fn handle_over(&mut self, rank: u32, header: &Ask) {
         if header.ctx.is_multiple_of(2) {
             self.handle_over_agreed(rank, header);

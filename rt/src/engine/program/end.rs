@@ -1,4 +1,4 @@
-//! How a program ends, and how its buffers come home.
+//! End of programs, and the return of their buffers.
 
 use std::panic::Location;
 
@@ -11,11 +11,11 @@ use crate::{
     proto::wire::OpId,
 };
 
-/// How a program ended, its two buffers, and what a reduction panicked with.
+/// Outcome of a program, its two buffers, and the payload of a reduction that panicked.
 pub(crate) type Taken<I, O> = (Outcome, I, O, Option<Panic>);
 
 impl Core {
-    /// The end of a program whose messages and jobs are all over.
+    /// Ends a program whose messages and jobs are all complete.
     pub(super) fn end_run(&mut self, index: u32) {
         let run = self.programs.get(index).expect("checked by the caller");
         let key = run.key();
@@ -62,7 +62,7 @@ impl Core {
         }
     }
 
-    /// Takes the outcome and the buffers of a program, if it is over, and what a reduction panicked with.
+    /// Takes the outcome, the buffers and the panic of a program, if it has ended.
     #[inline]
     pub(crate) fn take_run<I: SendBuf, O: RecvBuf>(
         &mut self,
@@ -81,7 +81,7 @@ impl Core {
         Some(panics.swap_remove(at).1)
     }
 
-    /// The future of a program is gone: the program goes on by itself.
+    /// Drops the future of a program. The program continues by itself.
     pub(crate) fn detach_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         let panic = self.take_panic(ticket.buffers.op);
         self.garbage.extend(panic.map(Held::of));
@@ -89,13 +89,13 @@ impl Core {
         self.detach(ticket.buffers.op);
     }
 
-    /// For each program that waits for messages, one of them.
+    /// Returns one operation of each program that waits for messages.
     pub(in crate::engine) fn representatives(&self) -> Vec<OpId> {
         let runs = self.programs.runs.iter().flatten();
         runs.filter_map(|run| run.waits_for()).collect()
     }
 
-    /// Where the programs that go by lists were called, and of which context they are.
+    /// Returns the context and the call site of each program that runs by lists.
     pub(in crate::engine) fn listed_calls(
         &self,
     ) -> impl Iterator<Item = (u32, &'static Location<'static>)> {
@@ -104,7 +104,7 @@ impl Core {
         listed.map(|run| (run.about.ctx, run.about.at))
     }
 
-    /// After the driver: what is still under way is over, or its memory is given up because a peer may still write there.
+    /// Ends the programs after the driver is closed. Memory to which a peer may still write is leaked.
     pub(in crate::engine) fn end_programs(&mut self) {
         self.programs.told.clear();
         for index in self.programs.indices() {

@@ -1,13 +1,13 @@
-//! Programs that go on only when their futures are polled, as other libraries' do: the baseline to compare with.
+//! Programs that advance only when their futures are polled, as in other libraries: the baseline for comparisons.
 //!
-//! Messages land, and what began ends; but the next steps begin in a poll. A future that is dropped lets its program go on by
-//! itself, as peers wait for it.
+//! Messages arrive and steps complete at any time, but the next steps begin in a poll. If the future is dropped, its program
+//! advances by itself, because peers wait for it.
 
 use super::RunTicket;
 use crate::engine::{Core, Engine};
 
 impl Engine {
-    /// Its future is polled: what has waited for that begins.
+    /// Advances a program when its future is polled.
     pub(crate) fn carry_on<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.core.run_of(ticket) {
             run.stirred = false;
@@ -18,19 +18,19 @@ impl Engine {
 }
 
 impl Core {
-    /// From now on it goes on only when its future is polled.
+    /// Lets a program advance only when its future is polled, from now on.
     pub(crate) fn host_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.run_of(ticket) {
             run.hosted = true;
         }
     }
 
-    /// Whether something has happened since its future was polled.
+    /// Returns true if something has happened since the future was polled.
     pub(crate) fn is_stirred<I, O>(&mut self, ticket: &RunTicket<I, O>) -> bool {
         self.run_of(ticket).is_some_and(|run| run.stirred)
     }
 
-    /// Its future is gone.
+    /// Lets a program whose future was dropped advance by itself.
     pub(super) fn unhost_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.run_of(ticket).filter(|run| run.hosted) {
             run.hosted = false;
@@ -38,7 +38,7 @@ impl Core {
         }
     }
 
-    /// Nobody polls any more.
+    /// Lets all programs advance by themselves, because no future will be polled any more.
     pub(in crate::engine) fn unhost_all(&mut self) {
         for index in self.programs.indices() {
             if let Some(run) = self.programs.get(index).filter(|run| run.hosted) {
@@ -48,7 +48,7 @@ impl Core {
         }
     }
 
-    /// Whether the next steps are left to a poll; the one who polls is woken.
+    /// Leaves the next steps to a poll and wakes the future. Returns false if the program advances by itself.
     pub(super) fn leave_to_host(&mut self, index: u32) -> bool {
         let Some(run) = self
             .programs

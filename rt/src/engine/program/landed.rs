@@ -1,8 +1,8 @@
-//! Which receives of a program are over, for who wants blocks as they land.
+//! Completed receives of a program, for futures that want blocks as they land.
 //!
-//! An adapter that runs a program's task lists counts receives one by one only if it is asked to when they begin, and each takes
-//! a counter and a task. But nobody knows at the beginning whether the blocks will be asked for, so the past of the [`Lines`]
-//! that call says it.
+//! An adapter that runs a program's task lists can count receives one by one, but only if that is requested when the lists
+//! begin, and each takes a counter and a task. It is not known at that time whether the future will ask for blocks. So the call
+//! sites are remembered ([`Lines`]), and the past of each one decides.
 
 use std::{
     collections::BTreeMap,
@@ -17,8 +17,8 @@ use crate::{
     offload::Action,
 };
 
-/// Lines of the application that call programs which go by lists, and whether anybody has wanted the blocks of one of them: no
-/// more than the application's text has.
+/// Call sites of programs that run by lists, and whether the blocks of one of them were ever wanted. Bounded by the number of
+/// call sites in the application.
 pub(super) struct Lines {
     known: BTreeMap<&'static Location<'static>, bool>,
 }
@@ -29,24 +29,24 @@ impl Lines {
         Self { known }
     }
 
-    /// Whether somebody may want the blocks of what this line calls. A line of which nothing is known may.
+    /// Returns true if the blocks of this call site may be wanted. This is assumed at its first call.
     pub(super) fn may_watch(&self, line: &'static Location<'static>) -> bool {
         self.known.get(line).copied().unwrap_or(true)
     }
 
-    /// Somebody wants the blocks of one of its calls.
+    /// Records that the blocks of one of its calls are wanted.
     fn watched(&mut self, line: &'static Location<'static>) {
         self.known.insert(line, true);
     }
 
-    /// The end of a program that nobody has watched.
+    /// Records that a program ended without its blocks having been wanted.
     pub(super) fn unwatched(&mut self, line: &'static Location<'static>) {
         self.known.entry(line).or_insert(false);
     }
 }
 
 impl Engine {
-    /// From now on the program says which of its receives are over.
+    /// Reports the completed receives of this program from now on.
     pub(crate) fn watch_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         let driver = &mut *self.driver;
         let Some(run) = self.core.run_of(ticket) else {
@@ -62,8 +62,8 @@ impl Engine {
 }
 
 impl Core {
-    /// A receive that is over: from whom, and what it received. `None` when the program is over:
-    /// what was not told of until then is in its output.
+    /// Returns a completed receive: its source and its data. Returns `None` when the program has ended; blocks not reported until
+    /// then are in its output.
     pub(crate) fn poll_landed<I, O, T: Wire>(
         &mut self,
         ticket: &RunTicket<I, O>,
@@ -84,7 +84,7 @@ impl Core {
         Poll::Ready(Some((from, block)))
     }
 
-    /// A step is over: whoever watches is told, if it was a receive.
+    /// Reports a completed step to the future that watches the program, if the step is a receive.
     #[inline]
     pub(super) fn show_landed(&mut self, index: u32, step: usize) {
         let Some(run) = self.programs.get(index) else {

@@ -1,10 +1,11 @@
-//! Programs that the driver's adapter carries out by itself, by task lists.
+//! Programs that the adapter carries out by itself, as task lists.
 //!
-//! A program whose [slot](super::slots) is free is lowered, and its first two lists are posted; when one of them has begun, the
-//! next is. The host is woken for that, for the steps that are its own (reductions, but for short rows of integers where the
-//! adapter combines those), and for the end.
+//! When a program's [slot](super::slots) is free, the program is lowered to lists and the first two are posted. When one of them
+//! has begun, the next one is posted. The host is woken for that, for its own steps and for the end. Its own steps are the
+//! reductions, except short rows of integers if the adapter combines those.
 //!
-//! What fails is taken back. Peers may still have leave to put: the buffers come home when they say that they put no more.
+//! A program that fails is cancelled. Peers may still be allowed to put, so the buffers are returned only when they report that
+//! they put no more.
 
 use std::{collections::BTreeSet, io};
 
@@ -27,39 +28,40 @@ use crate::{
     proto::wire,
 };
 
-/// How far a program is with its lists.
+/// State of a program that runs by lists.
 pub(super) struct Listed {
     pub(super) serial: u32,
     pub(super) key: Key,
-    /// Nothing while it waits for its slot.
+    /// Posted lists; `None` while the program waits for its slot.
     pub(super) posted: Option<Posted>,
-    /// What is the host's and may begin.
+    /// Work of the host that may begin.
     pub(super) duties: Duties,
-    /// Receives are counted for who may want to know of them.
+    /// True if receives are counted one by one, so that the future can watch them.
     pub(super) tells: bool,
     pub(super) over: bool,
-    /// A peer that has no place for what was put to it: it has called another collective, or has failed and will say why.
+    /// Peer that had no place for our puts. It has called another collective, or has failed and will say why.
     pub(super) stranger: Option<u32>,
-    /// What was put found no place, and it is not known yet at whom or why.
+    /// True if a put found no place, and it is not known yet at which peer or why.
     homeless: bool,
-    /// Ranks that are through with it, and had said so when they were asked last.
+    /// Peers that have completed the program, and had said so before they were asked last.
     through: BTreeSet<u32>,
-    /// Those that have said so since.
+    /// Peers that have said so since.
     pub(super) said_through: BTreeSet<u32>,
-    /// What is taken back, and which of its families are not under way any more.
+    /// Set once the lists are cancelled: which families of them are no longer in progress.
     pub(super) ending: Option<[bool; FAMILIES.len()]>,
-    /// What is said before its memory is closed.
+    /// State of the exchange before its memory is closed.
     pub(super) still: Still,
 }
 
-/// What the driver says of a program.
+/// Report of the driver about a program.
 pub(in crate::engine) enum Heard {
     Reached,
     Triggered,
     Failed(Failure),
 }
 
-/// Tasks of a list on this driver, or 0 where programs go by messages. Half of what it holds, so that it has two.
+/// Returns the most tasks of a list on this driver, or 0 if programs run by messages. Half of the driver's capacity, so that two
+/// lists fit.
 pub(in crate::engine) fn list_max(caps: &Caps) -> usize {
     let reaches_all = caps.counters && caps.names && caps.any_memory.is_ok();
     if reaches_all && caps.triggered_max >= TRIGGERED_MIN {
@@ -69,10 +71,10 @@ pub(in crate::engine) fn list_max(caps: &Caps) -> usize {
     }
 }
 
-/// Two lists that hold any four steps in a row.
+/// Least capacity of a driver: two lists that each hold any four steps in a row.
 const TRIGGERED_MIN: usize = 8;
 
-/// Tokens with this bit are those of programs; windows and operations never come so far.
+/// Bit that marks tokens of programs. Tokens of windows and operations never become that large.
 pub(super) const TOKENS: u64 = 1 << 62;
 
 pub(in crate::engine) const fn is_token(token: Token) -> bool {
@@ -85,7 +87,7 @@ impl Listed {
         self.over || failed && self.puts_no_more() && untouched
     }
 
-    /// Whether this rank puts no more of it, when it has failed.
+    /// Returns true if this rank puts no more for the program, assuming that it has failed.
     pub(super) fn puts_no_more(&self) -> bool {
         let ended = self
             .ending
@@ -93,21 +95,21 @@ impl Listed {
         self.over || self.posted.is_none() || ended
     }
 
-    /// From now on it says which of its receives are over.
+    /// Reports the completed receives from now on.
     pub(super) fn tell_landed(&mut self, driver: &mut dyn Driver) {
         if let Some(posted) = &mut self.posted {
             posted.tell(driver);
         }
     }
 
-    /// Whether the driver may still touch its memory.
+    /// Returns true if the driver may still access the program's memory.
     pub(super) fn is_under_way(&self) -> bool {
         self.posted.is_some() && !self.is_over(true)
     }
 }
 
 impl State {
-    /// A program that is to go by lists.
+    /// Creates the state of a program that will run by lists.
     pub(super) fn list(&mut self, (ctx, tag): (u32, u32), size: usize, tells: bool) -> Box<Listed> {
         self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 2);
         Box::new(Listed {
@@ -126,7 +128,7 @@ impl State {
         })
     }
 
-    /// How far a program under way is that goes by lists.
+    /// Returns the state of a program in progress, if it runs by lists.
     pub(super) fn listed(&mut self, index: u32) -> Option<&mut Listed> {
         self.get(index)?.listed.as_deref_mut()
     }
@@ -143,7 +145,7 @@ impl State {
 }
 
 impl Engine {
-    /// Has a program that has not failed go on. Returns why it cannot.
+    /// Advances a program that has not failed. Returns an error if that is impossible.
     pub(super) fn go_on_listed(&mut self, index: u32, run: &mut Run) -> Option<ErrorKind> {
         let listed = run.listed.as_mut()?;
         if listed.posted.is_none() && !listed.over {
@@ -157,7 +159,7 @@ impl Engine {
         None
     }
 
-    /// Does the steps of the host's that may begin.
+    /// Does the steps of the host that may begin.
     fn do_due(&mut self, index: u32, run: &mut Run) {
         while let Some(listed) = run.listed.as_mut()
             && let Some(&step) = listed.duties.steps.front()
@@ -165,7 +167,7 @@ impl Engine {
         {
             let (action, end) = (posted.action(step), posted.end_of(step));
             if matches!(action, Action::Reduce { .. }) && run.reducer.is_none() {
-                return; // another one is under way
+                return; // another reduction is in progress
             }
             listed.duties.steps.pop_front();
             if run.work_now(&action) {
@@ -176,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// A program that has failed: what has not begun never does.
+    /// Cancels the lists of a program that has failed, so that no further task begins.
     pub(super) fn take_back(&mut self, run: &mut Run) {
         if let Some(listed) = run.listed.as_mut()
             && let Some(posted) = listed.posted.as_mut()
@@ -187,10 +189,10 @@ impl Engine {
         }
     }
 
-    /// The driver says something of a program.
+    /// Handles a report of the driver about a program.
     pub(super) fn listen(&mut self, token: Token, heard: Heard) {
         let Some(index) = self.core.programs.of_token(token) else {
-            return; // it is over
+            return; // the program has ended
         };
         let Some(mut run) = self.core.programs.runs[index as usize].take() else {
             return;
@@ -207,7 +209,7 @@ impl Engine {
         self.go_on(index);
     }
 
-    /// Why the program fails, if it does.
+    /// Handles progress of the lists. Returns the error if the program fails.
     fn hear(&mut self, run: &mut Run, code: Code) -> Option<ErrorKind> {
         let under_way = |listed: &&mut Box<Listed>| listed.ending.is_none() && !listed.over;
         let listed = run.listed.as_mut().filter(under_way)?;
@@ -234,7 +236,8 @@ impl Engine {
         (end == End::Overcounted).then(overcounted)
     }
 
-    /// Lists are taken back, by us or because a task has failed. Why the program does, if that is known now.
+    /// Handles the end of cancelled lists, whether we cancelled them or a task has failed. Returns the error of the program, if
+    /// it is known now.
     fn hear_failure(&mut self, run: &mut Run, code: Code, why: Failure) -> Option<ErrorKind> {
         let first = run
             .listed
@@ -256,7 +259,7 @@ impl Engine {
                 run.asked = false;
                 let stranger = posted.stranger(&lot.slot);
                 let Some(stranger) = stranger.and_then(|peer| run.group.world_of(peer)) else {
-                    // A peer has closed its memory, and will say why; or nobody does.
+                    // A peer has closed its memory, and will say why unless it has failed.
                     listed.homeless = true;
                     return (!self.core.hears_in_order()).then(homeless);
                 };
@@ -264,21 +267,21 @@ impl Engine {
                 let waits = self.core.doubts(stranger, (key, sig));
                 (!waits).then(|| self.core.mismatch_with(stranger))
             }
-            // Who is down is said after this, if it was not before.
+            // If the peer is not known to be down yet, the driver will report it after this.
             Failure::PeerDown => self.core.first_down(&run.group),
             Failure::Transport(error) => Some(ErrorKind::Transport(error)),
             _ => None,
         }
     }
 
-    /// Before the driver goes: ranks that have let us send what we do not send are told that we have finished.
+    /// Notifies the ranks that have allowed us to send what we will not send, before the driver closes.
     pub(in crate::engine) fn turn_invitations_down(&mut self) {
         let core = &mut self.core;
         if core.programs.slots.is_empty() {
             return;
         }
         let slots = std::mem::take(&mut core.programs.slots);
-        // Who comes after the look finds no slot.
+        // Remove the names before the check, so that a rank that comes after it finds no slot.
         slots.values().for_each(|lot| core.unname(lot));
         self.flush();
         for (key, lot) in slots {
@@ -289,7 +292,7 @@ impl Engine {
 }
 
 impl Core {
-    /// Counts what is the host's to count.
+    /// Adds to the counters that the host has to add to.
     pub(super) fn count_for(&mut self, listed: &mut Listed) {
         let counts = listed.duties.counts.drain(..);
         counts.for_each(|counter| self.count_own(counter));
@@ -304,7 +307,7 @@ impl Core {
         });
     }
 
-    /// A job of a program is done. `true`: it goes by lists.
+    /// Handles the end of a job. Returns true if its program runs by lists.
     pub(super) fn listed_job_over(&mut self, index: u32, step: usize) -> bool {
         let Some(run) = self.programs.get(index) else {
             return false;
@@ -313,7 +316,7 @@ impl Core {
             return false;
         };
         let end = listed.posted.as_ref().map(|posted| posted.end_of(step));
-        // What a reduction left behind that panicked is nobody's.
+        // A reduction that panicked left no result that may be counted.
         if let Some(end) = end.filter(|_| run.failed.is_none() && run.panic.is_none()) {
             self.count_own(end);
         }
@@ -325,11 +328,11 @@ impl Core {
         group.members().find_map(down)
     }
 
-    /// Ranks that have let us send in this slot what we do not send are told that we have finished.
+    /// Notifies the ranks that have allowed us to send in this slot what we will not send.
     pub(super) fn turn_down(&mut self, (ctx, nth): Key, lot: &Lot) {
         let slots = slots_of(lot.slot.size());
         let next = self.programs.calls.next(ctx);
-        // No collective that anybody may still end, and one of this slot.
+        // A tag of this slot after all collectives that a peer may still complete.
         let tag = next.wrapping_add((nth + slots - next % slots) % slots);
         let finished = Why::Finished(self.programs.me).header((ctx, tag));
         for rank in lot.slot.waiting() {
@@ -339,7 +342,7 @@ impl Core {
         }
     }
 
-    /// A peer has finished before this collective, and what was to come in this slot from there on never does.
+    /// Fails the programs of this slot that wait for a peer which has finished before this collective.
     pub(super) fn lose_invited(&mut self, rank: u32, (ctx, tag): (u32, u32)) {
         let waits = |run: &Run| {
             let slots = slots_of(run.group.len());
@@ -355,7 +358,7 @@ impl Core {
         }
     }
 
-    /// A rank has finished: programs that need it still never end.
+    /// Fails the programs that still need a rank which has finished.
     pub(super) fn lose_listed(&mut self, rank: u32) {
         for index in self.programs.indices() {
             if self.needs(index, rank) {
@@ -366,7 +369,7 @@ impl Core {
 
     fn needs(&self, index: u32, rank: u32) -> bool {
         let Some((run, listed, lot, posted)) = self.posted(index) else {
-            return false; // it hears of it when it begins
+            return false; // it checks its peers when it begins
         };
         let Some(local) = run.group.local_of(rank) else {
             return false;
@@ -380,8 +383,8 @@ impl Core {
             || posted.starves(gone)
     }
 
-    /// Whom a program that goes by lists waits for in vain, as far as it has asked: a rank that has called another collective, or
-    /// is through with this one while something of it is lacking.
+    /// Returns a rank for which a program by lists waits in vain, as far as its questions were answered. That rank has called
+    /// another collective, or has completed this one although something from it is lacking.
     pub(super) fn never_comes(&self, index: u32) -> Option<u32> {
         let (run, listed, lot, posted) = self.posted(index)?;
         if listed.stranger.is_some() {
@@ -393,7 +396,7 @@ impl Core {
         uninvited.and_then(world).or_else(|| {
             let alone = |rank: &u32| posted.starves(|peer| world(peer) == Some(*rank));
             let found = listed.through.iter().find(|rank| alone(rank));
-            // Counters need not tell them apart.
+            // Several sources may share a counter, so only all of them together may explain what is lacking.
             let any = || {
                 listed
                     .through
@@ -404,8 +407,8 @@ impl Core {
         })
     }
 
-    /// What ranks have said that are through has had time to overtake what they have put. Whether there are new ones. And those
-    /// that have closed their memory have had time to say why.
+    /// Accepts the answers of ranks that have completed the program, because their puts had time to arrive since. Returns true if
+    /// there are new ones. Fails the program if a peer has closed its memory and did not say why in that time.
     pub(super) fn believe_through(&mut self, index: u32) -> bool {
         let Some(listed) = self.programs.listed(index) else {
             return false;
@@ -420,7 +423,7 @@ impl Core {
         news
     }
 
-    /// A program that goes by lists, and has begun and is not over.
+    /// Returns the parts of a program by lists that has begun and not ended.
     fn posted(&self, index: u32) -> Option<(&Run, &Listed, &Lot, &Posted)> {
         let run = self.programs.runs[index as usize].as_deref()?;
         let listed = run.listed.as_deref().filter(|listed| !listed.over)?;
@@ -428,7 +431,8 @@ impl Core {
         Some((run, listed, lot, listed.posted.as_ref()?))
     }
 
-    /// Ranks that programs by lists wait for. What they put is counted by the adapter, which says nothing of their death.
+    /// Returns the world ranks for which programs by lists wait. The adapter counts their puts, but does not report their
+    /// failure.
     pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = u32> {
         let runs = self.programs.runs.iter().flatten();
         let runs = runs.filter_map(|run| Some((run, run.listed.as_deref()?)));
@@ -443,8 +447,9 @@ impl Core {
         })
     }
 
-    /// Whom a program that goes by lists may wait for in vain: its neighbours, of whom one shows it if ranks disagree, some that
-    /// have not allowed a message, and some from whom none has come. Of those with many sources, neighbours are some.
+    /// Returns the world ranks for which a program by lists may wait in vain. They are its two neighbors, one of which notices if
+    /// ranks disagree, some ranks that have not allowed a message, and some sources that have sent none. Only the first sources
+    /// are checked.
     pub(super) fn doubted_by(&self, run: &Run) -> Vec<u32> {
         let (group, me) = (run.group(), self.programs.me);
         let size = group.len();
@@ -464,7 +469,7 @@ impl Core {
     }
 }
 
-/// What a collective ends in whose counters cannot be believed any more.
+/// Returns the error of a collective whose counters cannot be trusted any more.
 fn overcounted() -> ErrorKind {
     ErrorKind::Transport(io::Error::other(
         "more was counted in a collective than its ranks have to count: a peer or an adapter has counted what was not its own; \
@@ -472,7 +477,7 @@ fn overcounted() -> ErrorKind {
     ))
 }
 
-/// What a collective ends in whose peers say nothing of why they have no place for what it puts.
+/// Returns the error of a collective whose peers have no place for its puts and do not say why.
 fn homeless() -> ErrorKind {
     ErrorKind::Transport(io::Error::other(
         "a peer has no place for what a collective puts there, and does not say why: its memory is closed, or the adapter finds \
@@ -480,8 +485,8 @@ fn homeless() -> ErrorKind {
     ))
 }
 
-/// Of those that have not allowed a message.
+/// Most ranks asked that have not allowed a message.
 const ASKED_MAX: usize = 8;
 
-/// Sources that are looked at, each in a pass over all steps: more than a tree of 2³² ranks has.
+/// Most sources checked, each in a pass over all steps. A tree of 2³² ranks has fewer.
 const LOOKED_MAX: usize = 32;

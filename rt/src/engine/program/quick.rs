@@ -1,12 +1,14 @@
-//! Short programs of one round go by cells, and nobody but their futures knows of them.
+//! Short programs of one round that use cells and are known only to their futures.
 //!
-//! All that such a program sends leaves when it begins, each message into a cell of its receiver's. Its future looks whether
-//! everything has come, and does the rest at once: there is no operation, no matching and nobody to wake. As soon as it has to
-//! wait for long, or anything is unusual (a message that came another way, a peer that is gone, a communicator that is revoked),
-//! it becomes a program like all others, whose first steps are over; those look for messages in cells too, in every turn. So does
-//! one that waits for longer messages when it begins: a peer may have to offer them, and ends only when somebody gets them.
+//! Such a program sends everything when it begins, each message into a cell at its receiver. Its future checks whether all
+//! messages have come and does the remaining steps immediately. There is no operation, no matching and no wake-up.
 //!
-//! Whether a rank's part in a collective goes this way is its own affair: the others find its messages in cells or not.
+//! If the program has to wait for long, or if anything unusual happens, it becomes a normal program whose first steps are
+//! complete. Unusual are a message that came another way, a peer that is down, and a revoked communicator. Normal programs check
+//! cells too, in every turn. A program that waits for longer messages becomes a normal one when it begins, because a peer may
+//! have to offer such a message, and completes only when it is fetched.
+//!
+//! Each rank decides for itself whether it takes this path. The other ranks find its messages in cells or elsewhere.
 
 use std::mem;
 
@@ -21,33 +23,33 @@ use crate::{
     proto::matching::Want,
 };
 
-/// Looks that found everything at once between two turns that are made when nobody else makes any.
+/// Polls that succeeded immediately between two turns, if nothing else makes turns.
 const TURN_EVERY: u32 = 32;
 
-/// A program that only its future knows of.
+/// A program that only its future knows.
 pub(crate) struct QuickRun<I, O> {
-    /// In a box: moved around with the future, it would take a quarter of a short collective.
+    /// The call. Boxed, because moving it with the future would take a quarter of the time of a short collective.
     call: Box<RunCall>,
     buffers: Pair<I, O>,
-    /// Steps that are over, in quick order.
+    /// Number of completed steps, in quick order.
     over: usize,
-    /// Peers wait for what it sends.
+    /// True once peers wait for what it sends.
     has_begun: bool,
-    /// All of it is over, and well.
+    /// True once it has completed successfully.
     ended: bool,
 }
 
-/// How far a quick program is.
+/// State of a quick program after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Over,
     Waits,
-    /// It has to become a program like all others.
+    /// The program has to become a normal one.
     Unusual,
 }
 
 impl Engine {
-    /// Does what waits for no message, and says whether all of that is over.
+    /// Does the steps that wait for no message. Returns `Over` if all of them are complete.
     pub(crate) fn send_quick<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
         let call = &run.call;
         let Some(quick) = call.program.quick() else {
@@ -67,22 +69,22 @@ impl Engine {
             self.core.keep_quick_memory(memory);
             return Look::Waits;
         }
-        // Whoever receives nothing is through, and so is the last to come: with its first look at what has come on its way here
-        // while what it sent is on its way there.
+        // A rank that receives nothing is complete, and so is the last rank to come. This first check reads what has arrived
+        // while our messages are on their way.
         let found = match self.find(call) {
             Look::Over => self.receive_quick(run, &memory),
             found => found,
         };
         self.core.keep_quick_memory(memory);
         match found {
-            // What does not come by a cell would be offered, and its sender waits until somebody gets it.
+            // A message too long for a cell will be offered, and its sender waits until this rank fetches it.
             Look::Waits if self.is_offered_some(&run.call) => Look::Unusual,
             Look::Unusual => Look::Unusual,
             Look::Over | Look::Waits => Look::Over,
         }
     }
 
-    /// How many of these steps are over, up to the first whose cell is taken.
+    /// Does these steps up to the first whose cell is still in use. Returns the number of completed steps.
     #[inline]
     fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &Memory) -> usize {
         let name = call.cell();
@@ -105,12 +107,12 @@ impl Engine {
         steps.len()
     }
 
-    /// Whether it receives what may be too long to come by a cell.
+    /// Returns true if it receives a message that may be too long for a cell.
     fn is_offered_some(&self, call: &RunCall) -> bool {
         call.program.recv_max() > self.core.paths.eager_max_of_all()
     }
 
-    /// Looks whether all its messages are there; if they are, does the rest.
+    /// Polls the program: if all its messages have come, does the remaining steps.
     pub(crate) fn look<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
         match self.find(&run.call) {
             Look::Over => {}
@@ -124,7 +126,7 @@ impl Engine {
         found
     }
 
-    /// Whether all its messages are there.
+    /// Checks whether all its messages have come.
     #[inline]
     fn find(&self, call: &RunCall) -> Look {
         let (name, sig) = (call.cell(), call.sig);
@@ -142,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Takes the messages and does the rest, if every message is as it should be.
+    /// Takes the messages and does the remaining steps, if every message is as expected.
     #[inline]
     fn receive_quick<I, O>(&mut self, run: &mut QuickRun<I, O>, memory: &Memory) -> Look {
         let (call, name) = (&run.call, run.call.cell());
@@ -167,7 +169,7 @@ impl Engine {
         Look::Over
     }
 
-    /// A quick program becomes one like all others. Returns the room that the call was in, too.
+    /// Turns a quick program into a normal one. Also returns the box of the call, for reuse.
     pub(crate) fn adopt<I: SendBuf, O: RecvBuf>(
         &mut self,
         run: QuickRun<I, O>,
@@ -184,7 +186,7 @@ impl Engine {
         (self.run(call, buffers, has_begun.then_some(over)), room)
     }
 
-    /// Whether awaiting it would not wait: each message is there, or will never come.
+    /// Returns true if awaiting the program would not wait: each message has come, or will never come.
     pub(crate) fn is_quick_done<I, O>(&mut self, run: &QuickRun<I, O>) -> bool {
         let call = &run.call;
         self.core.ended
@@ -203,7 +205,7 @@ impl Engine {
 }
 
 impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
-    /// One that nothing was done of yet.
+    /// Creates a program of which nothing was done yet.
     pub(crate) const fn new(call: Box<RunCall>, buffers: Pair<I, O>) -> Self {
         Self {
             call,
@@ -214,12 +216,12 @@ impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
         }
     }
 
-    /// Whether it is over, and nothing has to be looked at for that.
+    /// Returns true if the program has completed, without checking any message.
     pub(crate) const fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// The two buffers of one that is over, and its call.
+    /// Returns the two buffers and the call of a completed program.
     pub(crate) fn into_filled(self) -> ((I, O), Box<RunCall>) {
         let Self { call, buffers, .. } = self;
         (buffers.into_filled(call.program.lens().output), call)
@@ -241,14 +243,14 @@ impl Core {
             && call.wrong(buffers.areas()).is_none()
     }
 
-    /// Whether there is no such collective any more.
+    /// Returns true if the collective was revoked.
     #[inline]
     fn is_revoked(&self, call: &RunCall) -> bool {
         let programs = &self.programs;
         programs.any_revoked() && programs.revoked_kind(call.ctx, Some(call.tag)).is_some()
     }
 
-    /// Whether nothing is known that a collective would have to be told: of its ranks and of its communicator.
+    /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
     #[inline]
     fn is_calm(&self, call: &RunCall) -> bool {
         !(self.closing | self.leaving | self.ended)
@@ -282,14 +284,14 @@ impl Core {
         }
     }
 
-    /// Whether a turn should be made, as quick programs alone make none.
+    /// Returns true if a turn is due, because quick programs alone make none.
     pub(crate) fn is_turn_due(&mut self) -> bool {
         let count = &mut self.programs.quick_count;
         *count = count.wrapping_add(1);
         count.is_multiple_of(TURN_EVERY)
     }
 
-    /// A peer's message is not what a quick program waits for, unless the reason is known already.
+    /// Fails the collective because of an unexpected message, unless the reason is known already.
     fn fail_call(&mut self, call: &RunCall, peer: u32) {
         if self.doomed(call, true).is_none() {
             let me = self.programs.me;
@@ -314,7 +316,7 @@ impl RunCall {
         self.group.world_of(rank).expect("a rank of the group")
     }
 
-    /// What is done when messages have come.
+    /// Returns the steps that are done when messages have come.
     fn rest(&self) -> impl Iterator<Item = &Action> {
         let quick = self.program.quick();
         let rest = quick.map_or(&[][..], |quick| &quick.order[quick.sends..]);
@@ -322,7 +324,7 @@ impl RunCall {
             .map(|&at| &self.program.step(at as usize).action)
     }
 
-    /// World ranks from which it receives.
+    /// Returns the world ranks from which it receives.
     fn awaited(&self) -> impl Iterator<Item = u32> {
         self.rest().filter_map(|action| match action {
             Action::Recv { from, .. } => Some(self.world_of(*from)),
@@ -330,7 +332,7 @@ impl RunCall {
         })
     }
 
-    /// A step without a message.
+    /// Does a step without a message.
     fn work(&self, memory: &Memory, action: &Action) {
         match (action, &self.reducer) {
             (Action::Copy { from, into }, _) => memory.copy(from, into),

@@ -1,4 +1,4 @@
-//! One program under way: how far its steps are.
+//! State of one program in progress.
 
 use std::{collections::VecDeque, mem, sync::Arc};
 
@@ -13,58 +13,58 @@ use crate::{
     proto::wire::{Eager, OpId},
 };
 
-/// A program under way.
+/// A program in progress.
 pub(super) struct Run {
     pub(super) program: Arc<Program>,
     pub(super) memory: Memory,
-    /// Not here while a job has it.
+    /// The reduction; `None` while a job has it.
     pub(super) reducer: Option<Reducer>,
     /// The operation that owns the two buffers.
     pub(super) buffers: OpId,
-    /// Why it ends without success.
+    /// Reason why the program fails.
     pub(super) failed: Option<ErrorKind>,
     pub(super) panic: Option<Panic>,
-    /// It goes on only when its future is polled.
+    /// True if steps begin only when the future is polled.
     pub(super) hosted: bool,
-    /// Its peers were asked whether it waits in vain.
+    /// True once its peers were asked whether it waits in vain.
     pub(super) asked: bool,
-    /// It could go on since.
+    /// True if something has happened since the future was polled.
     pub(super) stirred: bool,
-    /// Its receives wait [directly](super::direct).
+    /// True while its receives wait [directly](super::direct).
     pub(super) waits_directly: bool,
-    /// How far it is, if it goes by lists.
+    /// State of its task lists, if it runs by lists.
     pub(super) listed: Option<Box<Listed>>,
-    /// Its messages may come by [cells](super::quick).
+    /// True if its messages may come by [cells](super::quick).
     pub(super) looks: bool,
     pub(super) about: About,
     pub(super) group: Group,
-    /// By step: for how many ends and beginnings it waits, or how far it is.
+    /// By step: the number of completions and beginnings it waits for, or [`BEGUN`] or [`OVER`].
     waits: Vec<u32>,
-    /// The first step that is not over.
+    /// First step that is not complete.
     first: usize,
-    /// Steps that have begun and are not over.
+    /// Steps that have begun and are not complete.
     flying: Vec<(usize, By)>,
-    /// Receives that are over and were not told of yet, if somebody wants to know.
+    /// Completed receives not yet reported to the future, if it watches them.
     pub(super) landed: Option<VecDeque<usize>>,
 }
 
-/// Memory that a program needs while it is under way, and the next one after it.
+/// Vectors that a program uses while it is in progress, reused by the next one.
 #[derive(Default)]
 pub(super) struct Room {
     waits: Vec<u32>,
     flying: Vec<(usize, By)>,
 }
 
-/// Who carries a step out.
+/// What carries out a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Op(OpId),
     Job,
-    /// A receive from this world rank, [directly](super::direct).
+    /// A receive from this world rank that waits [directly](super::direct).
     Wait(u32),
 }
 
-/// Longer copies, and longer reductions, are made with no lock held. A microsecond at most.
+/// Longer copies and reductions are done without a lock, as jobs. This takes a microsecond at most.
 const WORK_MAX: usize = 4 << 10;
 
 const BEGUN: u32 = u32::MAX - 1;
@@ -98,7 +98,7 @@ impl Run {
         }
     }
 
-    /// What the next program can use.
+    /// Takes the vectors that the next program can reuse.
     pub(super) fn take_room(&mut self) -> Room {
         self.waits.clear();
         self.flying.clear();
@@ -108,7 +108,7 @@ impl Run {
         }
     }
 
-    /// Does a copy or a reduction at once, if that is short and not the application's code.
+    /// Does a copy or a reduction immediately, if it is short and runs no code of the application. Returns true if it was done.
     pub(super) fn work_now(&self, action: &Action) -> bool {
         match (action, &self.reducer) {
             (Action::Copy { from, into }, _) if from.len <= WORK_MAX => {
@@ -125,7 +125,7 @@ impl Run {
         }
     }
 
-    /// Context and tag of its messages.
+    /// Returns the context and the tag of its messages.
     pub(super) fn key(&self) -> (u32, u32) {
         (self.about.ctx, self.about.tag.unwrap_or_default())
     }
@@ -138,7 +138,7 @@ impl Run {
         self.group.world_of(rank).expect("a rank of the group")
     }
 
-    /// From whom it receives, once for each message.
+    /// Returns the ranks from which it receives, once for each message.
     pub(super) fn sources(&self) -> impl Iterator<Item = usize> {
         self.program.actions().filter_map(|action| match *action {
             Action::Recv { from, .. } => Some(from),
@@ -146,7 +146,7 @@ impl Run {
         })
     }
 
-    /// What its messages have in common.
+    /// Returns the header that its messages have in common.
     pub(super) fn eager(&self) -> Eager {
         self.about.eager()
     }
@@ -155,18 +155,18 @@ impl Run {
         self.about.sig
     }
 
-    /// What a message to or from this rank of the group is about.
+    /// Returns the description of a message to or from this rank of the group.
     pub(super) fn about(&self, rank: usize) -> About {
         self.about_peer(self.world_of(rank))
     }
 
-    /// As [`about`](Self::about), by the rank in the world.
+    /// Returns the same as [`about`](Self::about), for a world rank.
     pub(super) fn about_peer(&self, peer: u32) -> About {
         let peer = Some(peer);
         About { peer, ..self.about }
     }
 
-    /// The bytes of a send.
+    /// Returns the bytes of a send.
     pub(super) fn bytes(&self, at: usize) -> &[u8] {
         match &self.program.step(at).action {
             Action::Send { from, .. } => self.memory.bytes(from),
@@ -174,7 +174,7 @@ impl Run {
         }
     }
 
-    /// Copies what came to where a receive wants it. `false`: that is not as long.
+    /// Copies a message to the place of a receive. Returns false if the lengths differ.
     pub(super) fn fill(&self, at: usize, pieces: &[Payload<'_>]) -> bool {
         match &self.program.step(at).action {
             Action::Recv { into, .. } => self.memory.fill(into, pieces),
@@ -182,7 +182,7 @@ impl Run {
         }
     }
 
-    /// From now on somebody wants to know which receives are over. Some may be already.
+    /// Reports completed receives from now on, including those that are complete already.
     pub(super) fn show_landed(&mut self) {
         let is_landed = |&at: &usize| {
             let is_recv = matches!(self.program.step(at).action, Action::Recv { .. });
@@ -197,13 +197,13 @@ impl Run {
         self.landed.is_some()
     }
 
-    /// The first of the receives that wait directly for this peer.
+    /// Returns the first of the receives that wait directly for this peer.
     pub(super) fn waits_for_peer(&self, peer: u32) -> Option<usize> {
         let of_peer = self.flying.iter().filter(|(_, by)| *by == By::Wait(peer));
         of_peer.map(|&(at, _)| at).min()
     }
 
-    /// The first of the receives that wait for a message of this peer.
+    /// Returns the first of the receives that wait for a message of this peer.
     pub(super) fn awaits(&self, peer: u32) -> Option<(usize, By)> {
         let is_from = |&&(at, _): &&(usize, By)| match self.program.step(at).action {
             Action::Recv { from, .. } => self.world_of(from) == peer,
@@ -213,7 +213,7 @@ impl Run {
         of_peer.min_by_key(|(at, _)| *at).copied()
     }
 
-    /// The first so many steps in quick order are over.
+    /// Marks the first `count` steps in quick order as complete.
     pub(super) fn skip_quick(&mut self, count: usize) {
         let program = Arc::clone(&self.program);
         let order = program.quick().map_or(&[][..], |quick| &quick.order);
@@ -223,7 +223,7 @@ impl Run {
         }
     }
 
-    /// The receives that wait directly, in their order and with whom they wait for, and do so no more.
+    /// Removes the receives that wait directly. Returns them in order, with the peers for which they wait.
     pub(super) fn take_waits(&mut self) -> Vec<(usize, u32)> {
         let wait = |&(at, by): &(usize, By)| match by {
             By::Wait(peer) => Some((at, peer)),
@@ -235,7 +235,7 @@ impl Run {
         waits
     }
 
-    /// The bytes of a message.
+    /// Returns the location of a message's bytes.
     pub(super) fn row(&self, at: usize) -> Span {
         match self.program.step(at).action {
             Action::Send { from, .. } => from,
@@ -244,7 +244,7 @@ impl Run {
         }
     }
 
-    /// Whether the step, which is not before the first that is not over, is one of the few that may begin.
+    /// Returns true if this step is one of the few that may begin, counted from the first that is not complete.
     pub(super) fn is_near(&self, at: usize) -> bool {
         at < self.program.len() && self.program.is_near(self.first, at)
     }
@@ -253,8 +253,8 @@ impl Run {
         self.first
     }
 
-    /// Whether all it waits for is over, and nothing under way is in its way. Nothing ever is in a program that a plan was
-    /// checked for; others may give wrong results, and no more than that.
+    /// Returns true if all that the step waits for is complete and no step in progress conflicts with it. The second never
+    /// happens in a program that was checked with its plan. In other programs it may give wrong results, but nothing worse.
     pub(super) fn may_begin(&self, at: usize) -> bool {
         if self.waits[at] != 0 {
             return false;
@@ -273,7 +273,8 @@ impl Run {
                 .any(|known| action.clashes(known))
     }
 
-    /// The next receive to tell of, from whom, and where it landed. One whose bytes are being worked on is not told of.
+    /// Returns the next receive to report: its source and where its message is. Receives whose bytes another step is changing are
+    /// skipped.
     pub(super) fn next_landed(&mut self) -> Option<(usize, Span)> {
         loop {
             let step = self.landed.as_mut()?.pop_front()?;
@@ -297,12 +298,12 @@ impl Run {
         }
     }
 
-    /// A step that has begun is carried out by somebody.
+    /// Records what carries out a step that has begun.
     pub(super) fn flies(&mut self, at: usize, by: By) {
         self.flying.push((at, by));
     }
 
-    /// Nobody carries the step out any more.
+    /// Removes a step from those that are being carried out.
     pub(super) fn landed(&mut self, at: usize) {
         let place = self.flying.iter().position(|&(step, _)| step == at);
         self.flying
@@ -319,7 +320,7 @@ impl Run {
         }
     }
 
-    /// Whether nothing of it is under way, and nothing will be.
+    /// Returns true if nothing of the program is in progress and nothing more will begin.
     pub(super) fn is_over(&self) -> bool {
         let failed = self.failed.is_some();
         let over = match &self.listed {
@@ -329,12 +330,12 @@ impl Run {
         over && self.flying.is_empty()
     }
 
-    /// Who carries out what is under way.
+    /// Returns what carries out the steps in progress.
     pub(super) fn flights(&self) -> Vec<By> {
         self.flying.iter().map(|&(_, by)| by).collect()
     }
 
-    /// Its messages under way.
+    /// Returns the operations of its messages in flight.
     pub(super) fn ops(&self) -> Vec<OpId> {
         let op = |&(_, by): &(usize, By)| match by {
             By::Op(op) => Some(op),
@@ -343,7 +344,7 @@ impl Run {
         self.flying.iter().filter_map(op).collect()
     }
 
-    /// The first message that it waits for: a receive, if there is one.
+    /// Returns the first message for which it waits, preferring a receive.
     pub(super) fn waits_for(&self) -> Option<OpId> {
         let is_send = |at: usize| matches!(self.program.step(at).action, Action::Send { .. });
         let flying = self.flying.iter();

@@ -1,6 +1,7 @@
-//! The slots of a communicator, which programs by task lists take turns at.
+//! The slots of a communicator, which its programs by task lists use in turn.
 //!
-//! A slot has lanes of counters and memory that its programs use one after the other, in the order in which all ranks begin them.
+//! A slot has lanes of counters and memory. Its programs use them one after the other, in the order in which all ranks begin the
+//! programs.
 
 use std::{
     collections::{VecDeque, btree_map::Entry},
@@ -25,37 +26,38 @@ use crate::{
     ops::Reducer,
 };
 
-/// Context, and which of its slots.
+/// Context, and the number of the slot in it.
 pub(super) type Key = (u32, u32);
 
-/// What programs of a slot take turns at.
+/// A slot, and the programs that use it in turn.
 pub(super) struct Lot {
     pub(super) slot: Slot,
     running: Option<u32>,
-    /// Those after it, in their order.
+    /// Programs that wait for the slot, in order.
     waiting: VecDeque<u32>,
-    /// Nobody has the communicator any more.
+    /// True once the last handle of the communicator was dropped.
     left: bool,
 }
 
-/// Programs of a communicator that may be under way at a time. Memory is what large ones are short of.
+/// Returns the number of programs of a communicator that may be in progress at the same time. Large ones get fewer, to save
+/// memory.
 pub(super) const fn slots_of(size: usize) -> u32 {
     if size <= 512 { 4 } else { 2 }
 }
 
-/// Counters of one program for blocks that are told of as they land: more than that land together. Each takes a task too, and
-/// adapters are short of both.
+/// Most counters of one program for blocks that are reported as they land. If there are more blocks, several share a counter.
+/// Each counter also takes a task, and adapters are short of both.
 const TOLD_MAX: usize = 64;
 
 impl State {
-    /// Bytes of lanes in use.
+    /// Returns the bytes of all lanes.
     pub(in crate::engine) fn lane_bytes(&self) -> usize {
         self.slots.values().map(|lot| lot.slot.bytes()).sum()
     }
 }
 
 impl Engine {
-    /// Whether it was the program's turn.
+    /// Begins the program if it is its turn for the slot. Returns false if it has to wait.
     pub(super) fn take_slot(&mut self, index: u32, run: &mut Run) -> io::Result<bool> {
         let me = self.core.programs.me;
         let Some(listed) = run.listed.as_mut() else {
@@ -112,7 +114,7 @@ impl Engine {
         let (driver, what) = (&mut *self.driver, (lowering, memory));
         let begun = Posted::begin(driver, &mut lot.slot, what, names, &mut listed.duties);
         if begun.is_err() {
-            // The memory goes home without it.
+            // Withdraw the keys, because the memory is returned without the program having begun.
             keys.for_each(|key| self.core.exposed.withdraw(key));
         }
         let mut posted = begun?;
@@ -126,7 +128,7 @@ impl Engine {
 }
 
 impl Core {
-    /// The program is over: its slot is the next one's, and its memory is closed.
+    /// Gives the slot of a program that has ended to the next one, and closes the program's memory.
     pub(super) fn leave_slot(
         &mut self,
         index: u32,
@@ -156,8 +158,8 @@ impl Core {
         }
     }
 
-    /// The last handle of a communicator is gone: so are its slots, as soon as nothing runs there. Those of the world stay: there
-    /// may be another handle later, and whoever waits for this rank hears of it in the end.
+    /// Frees the slots of a communicator whose last handle was dropped, as soon as no program runs there. The slots of the world
+    /// stay, because another handle may be made later, and a rank that waits for this one is notified at the end.
     pub(in crate::engine) fn forget_slots(&mut self, ctx: u32) {
         if ctx <= 1 || self.programs.slots.is_empty() {
             return;
@@ -173,7 +175,7 @@ impl Core {
         }
     }
 
-    /// Peers find the slot no more.
+    /// Removes the slot's names, so that peers no longer find it.
     pub(super) fn unname(&mut self, lot: &Lot) {
         let unname = |name| Wanted::Unname { name };
         self.wanted.extend(lot.slot.names().map(unname));
@@ -191,7 +193,7 @@ impl Lot {
     }
 }
 
-/// The length of a buffer that should have a key and has none: drivers give none for what does not fit any more.
+/// Returns the length of a buffer that needs a key and has none. A driver gives no key when its limits are reached.
 fn keyless(memory: &Memory, lens: Lens) -> Option<usize> {
     [
         (lens.output, memory.output_key),
@@ -201,7 +203,7 @@ fn keyless(memory: &Memory, lens: Lens) -> Option<usize> {
     .find_map(|(len, key)| (len > 0 && key.is_none()).then_some(len))
 }
 
-/// Where a program's steps are done, with keys for peers.
+/// Returns the memory of a program's steps, with keys for peers.
 fn memory_of(driver: &mut dyn Driver, lens: Lens, ranges: [LocalRange; 3]) -> Memory {
     let [input, output, scratch] = ranges;
     let mut key = |len: usize, range| (len > 0).then(|| driver.expose(range)).flatten();

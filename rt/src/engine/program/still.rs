@@ -1,9 +1,10 @@
-//! The memory of a collective that has failed is the application's again when nobody puts there any more.
+//! Returns the memory of a failed collective to the application only when no peer puts to it any more.
 //!
-//! In programs that go by lists, peers put to keys that they were given before. Who takes such a program back withdraws its
-//! keys; a put that comes later would be refused, which breaks a connection of two ranks that live. So each rank first tells
-//! those whose puts it has let come that the collective has failed, and asks to hear when they put no more. Nobody waits for
-//! more than a peer's own commands, which end by themselves, so all are answered; who is down has no connection left.
+//! In programs that run by lists, peers put with keys that they were given before. When such a program is cancelled its keys are
+//! withdrawn, and a put that comes later would be refused. That would break the connection of two living ranks. So each rank
+//! first tells the peers from which it expects puts that the collective has failed, and asks them to answer when they put no
+//! more. A peer answers as soon as its own commands have ended, so every request is answered. A rank that is down has no
+//! connection left.
 
 use std::collections::BTreeSet;
 
@@ -14,22 +15,22 @@ use crate::{
     proto::wire::{Ask, Kind},
 };
 
-/// What the ranks of a program that has failed tell each other before its memory is closed. Ranks are the world's.
+/// State of the exchange between the ranks of a failed program before its memory is closed. Ranks are world ranks.
 #[derive(Debug, Default)]
 pub(super) struct Still {
-    /// Who may still put here; nothing before they were asked.
+    /// Peers that may still put here; `None` before they were asked.
     awaited: Option<BTreeSet<u32>>,
-    /// Who wants to hear that this rank puts no more.
+    /// Peers that want to be notified when this rank puts no more.
     askers: BTreeSet<u32>,
 }
 
 impl Still {
-    /// Whether nobody puts here any more.
+    /// Returns true if no peer puts here any more.
     pub(super) fn is_there(&self) -> bool {
         self.awaited.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
-    /// A peer puts no more. Whether that was waited for.
+    /// Records that a peer puts no more. Returns true if that was waited for.
     fn end(&mut self, rank: u32) -> bool {
         self.awaited
             .as_mut()
@@ -38,7 +39,7 @@ impl Still {
 }
 
 impl Core {
-    /// A program has failed and its lists are taken back: asks those whose puts it has let come, once.
+    /// Asks the peers that may put to a failed program, once. Its lists are cancelled already.
     pub(super) fn ask_for_still(&mut self, run: &mut Run) {
         let asks = |listed: &Listed| listed.still.awaited.is_none();
         if !run.listed.as_deref().is_some_and(asks) {
@@ -70,7 +71,7 @@ impl Core {
         listed.still.awaited = Some(peers);
     }
 
-    /// A peer has failed a collective, and waits until this rank puts no more of it.
+    /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
     pub(in crate::engine) fn handle_halt(&mut self, rank: u32, header: &Ask) {
         let key = (header.ctx, header.tag);
         let running = self.programs.calls.running(key);
@@ -87,7 +88,7 @@ impl Core {
             .control(rank, &Ask::new(Kind::Halted, key, header.sig));
     }
 
-    /// A peer puts no more of a collective.
+    /// Handles the answer of a peer that puts no more for a collective.
     pub(in crate::engine) fn handle_halted(&mut self, rank: u32, header: &Ask) {
         let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
             return;
@@ -95,7 +96,7 @@ impl Core {
         self.note_still(running.run, rank);
     }
 
-    /// A rank is down: its puts come no more.
+    /// Stops waiting for a rank that is down, because its puts come no more.
     pub(super) fn lose_still(&mut self, rank: u32) {
         for index in self.programs.indices() {
             self.note_still(index, rank);
@@ -110,7 +111,7 @@ impl Core {
         }
     }
 
-    /// This rank puts no more of a program: whoever waits for that is told.
+    /// Notifies the peers that have asked, because this rank puts no more for the program.
     pub(super) fn tell_still(&mut self, key: (u32, u32), sig: u64, listed: &mut Listed) {
         let mut askers = std::mem::take(&mut listed.still.askers);
         askers.retain(|rank| self.peers.down(*rank).is_none());
@@ -119,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Whose word programs that have failed wait for.
+    /// Returns the world ranks for which failed programs wait.
     pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = u32> {
         let runs = self.programs.runs.iter().flatten();
         let stills = runs.filter_map(|run| run.listed.as_ref()?.still.awaited.as_ref());
