@@ -1,8 +1,9 @@
-//! The bell of a rank: a word that says whether it sleeps, and what ends the sleep.
+//! The bell of a rank: a word that says whether the rank sleeps, and the means to wake it.
 //!
-//! The owner stores `ARMED`, then looks once more for work; a peer publishes work, then looks at the word. One of the two has
-//! to see the other's store, which takes a full fence on both sides. The peers' side is the hot one, so the owner pays for
-//! both: `membarrier` makes every running thread of the job execute a fence. Where the kernel has none, the peers fence.
+//! The owner stores `ARMED`, then checks once more for work. A peer publishes work, then checks the word. One of the two must see
+//! the other's store, which takes a full fence on both sides. The peer's side is the hot one, so the owner pays for both:
+//! `membarrier` makes every running thread of the job execute a fence. If the kernel has no `membarrier`, the peers fence
+//! themselves.
 #![expect(unsafe_code, reason = "membarrier has no wrapper")]
 
 use std::{
@@ -31,13 +32,13 @@ use crate::{
     driver::{FutexWord, WaitOn},
 };
 
-/// The own bell.
+/// This rank's bell.
 #[derive(Debug)]
 pub(super) struct Bell {
     word: FutexWord,
-    /// Both ends of the pipe, when that is how this rank is woken.
+    /// Both ends of the pipe, if this rank is woken by a pipe.
     pipe: Option<(Arc<OwnedFd>, Arc<OwnedFd>)>,
-    /// For peers that are woken through theirs.
+    /// Spare descriptors, for opening the pipes of peers that are woken by one.
     _spare: Option<Arc<Spare>>,
     barrier: bool,
     armed: bool,
@@ -65,14 +66,14 @@ impl Bell {
         })
     }
 
-    /// What the others have to open to wake us, when it is a pipe.
+    /// Returns the descriptor that peers must open to wake us, if we are woken by a pipe.
     pub(super) fn pipe_fd(&self) -> Option<u32> {
         self.pipe
             .as_ref()
             .and_then(|(read, _)| u32::try_from(read.as_raw_fd()).ok())
     }
 
-    /// Whether the barrier is ours to make; if not, whoever rings has to fence.
+    /// Returns true if this rank makes the barrier. If false, peers must fence before they look at the word.
     pub(super) const fn has_barrier(&self) -> bool {
         self.barrier
     }
@@ -87,7 +88,8 @@ impl Bell {
         }
     }
 
-    /// Says that we are about to sleep. Whatever was published before somebody could see that is visible after this.
+    /// Marks this rank as about to sleep. After this call, everything is visible that a peer published before it could see the
+    /// mark.
     pub(super) fn arm(&mut self, counters: &Counters) {
         arm(self.word.get());
         self.armed = true;
@@ -97,8 +99,10 @@ impl Bell {
         }
     }
 
-    /// After something was asked of the peers: whoever publishes from now on sees that, and what was published before is visible
-    /// after this. Before the sleep `arm` does it; while another thread sleeps this must.
+    /// Orders a request to the peers against their publications: a peer that publishes later sees the request, and earlier
+    /// publications are visible after this call.
+    ///
+    /// Before a sleep, `arm` does the same. While another thread sleeps on this bell, the caller must call this.
     pub(super) fn order(&self, counters: &Counters) {
         if self.barrier && self.armed {
             counters.checks.add(1);
@@ -106,20 +110,22 @@ impl Bell {
         }
     }
 
-    /// Takes `arm` back before the sleep.
+    /// Undoes `arm` before the sleep.
     pub(super) fn wake(&mut self) {
         self.armed = false;
         Word::store(self.word.get(), AWAKE);
     }
 
-    /// Whether we may have slept.
+    /// Returns true if this rank was armed since it last woke up, so it may have slept.
     #[inline]
     pub(super) const fn is_armed(&self) -> bool {
         self.armed
     }
 
-    /// After a sleep. A waker swaps the word before it writes to the pipe, so its byte can come when we are awake already:
-    /// it stays for the next sleep, which it ends at once, and is drained then.
+    /// Clears the word after a sleep, and drains the pipe.
+    ///
+    /// A waker swaps the word before it writes to the pipe, so its byte may arrive after we woke up. The byte then stays in the
+    /// pipe, immediately ends the next sleep, and is drained after that.
     pub(super) fn disarm(&mut self, counters: &Counters) {
         self.wake();
         if let Some((read, _)) = &self.pipe {
@@ -137,14 +143,14 @@ impl Bell {
 #[derive(Debug)]
 pub(super) struct PeerBell {
     word: FutexWord,
-    /// The pipe to write to, opened when it is needed first.
+    /// Pipe to write to, opened at the first wake-up.
     pipe: Option<Pipe>,
     rank: u32,
     fence: bool,
 }
 
 impl PeerBell {
-    /// `barrier` says whether the own process is reached by others' `membarrier`.
+    /// Makes the bell of `rank`. `barrier` is true if the `membarrier` of other processes reaches this process.
     pub(super) fn new(board: &Board, rank: u32, barrier: bool) -> Self {
         Self {
             word: board.bell(rank),
@@ -154,7 +160,7 @@ impl PeerBell {
         }
     }
 
-    /// Wakes the peer if it sleeps. What was published before this is seen by the peer, now or before it falls asleep.
+    /// Wakes the peer if it sleeps. The peer sees everything published before this call, either now or before it falls asleep.
     #[inline]
     pub(super) fn ring(&mut self, board: &Board, counters: &Counters) {
         self.order();
@@ -163,7 +169,7 @@ impl PeerBell {
         }
     }
 
-    /// Wakes the peer, whatever its word says: who took that may have died before it woke the sleeper.
+    /// Wakes the peer whatever its word says, because the rank that cleared the word may have died before it woke the sleeper.
     #[cold]
     pub(super) fn ring_anyway(&mut self, board: &Board, counters: &Counters) {
         self.order();
@@ -171,12 +177,12 @@ impl PeerBell {
         self.call(board, counters);
     }
 
-    /// Whether `order` costs a fence.
+    /// Returns true if `order` costs a fence.
     pub(super) const fn fences(&self) -> bool {
         self.fence
     }
 
-    /// Orders what we published before what we look at next, against the peer's `arm`.
+    /// Orders our earlier stores before our next loads, against the peer's `arm`.
     #[inline]
     pub(super) fn order(&self) {
         if self.fence {
@@ -190,7 +196,7 @@ impl PeerBell {
     fn wake(&mut self, board: &Board, counters: &Counters) {
         if take(self.word.get()) {
             self.call(board, counters);
-        } // else somebody was first
+        } // else another rank already wakes it
     }
 
     fn call(&mut self, board: &Board, counters: &Counters) {
@@ -198,7 +204,7 @@ impl PeerBell {
         counters.system_calls.add(1);
         match board.entry(self.rank).pipe_fd {
             None => {
-                // A word of ours that is mapped cannot fail to be woken, whoever waits on it.
+                // Waking a mapped word cannot fail, however many threads wait on it.
                 let _woken = futex::wake(self.word.get(), Flags::empty(), 1);
             }
             Some(fd) => self.write(board, fd),
@@ -206,7 +212,7 @@ impl PeerBell {
     }
 
     fn write(&mut self, board: &Board, fd: u32) {
-        // Who leaves says so before it closes its pipe, whose number may be another one's then.
+        // A rank that leaves marks that before it closes its pipe. After that, the descriptor number may belong to another file.
         let is_here = || board.state_of(self.rank) == PeerState::Ready;
         let open = || {
             let pipe = reach::pipe(board, self.rank, fd);
@@ -215,19 +221,19 @@ impl PeerBell {
         if self.pipe.is_none() {
             self.pipe = open();
         }
-        // A full pipe wakes as well, and a peer that is gone need not be woken.
+        // A full pipe wakes the peer as well, and a peer that has left need not be woken.
         let woken = match &self.pipe {
             Some(pipe) => wake_by(pipe),
             None => !is_here() || spare::instead(|| open().as_ref().is_some_and(wake_by)),
         };
         if !woken {
-            Word::store(self.word.get(), ARMED); // whoever rings next tries again
+            Word::store(self.word.get(), ARMED); // so that the next rank that rings tries again
         }
     }
 }
 
 fn wake_by(pipe: &Pipe) -> bool {
-    // A full one wakes as well.
+    // A full pipe wakes the peer as well.
     let _written = rustix::io::write(&pipe.write, &[1]);
     true
 }
@@ -273,7 +279,7 @@ pub(super) fn is_armed<W: Word>(word: &W) -> bool {
     word.load() == ARMED
 }
 
-/// Exactly one waker gets the duty to wake.
+/// Clears the word. Returns true to exactly one of several wakers, which must then wake the rank.
 pub(super) fn take<W: Word>(word: &W) -> bool {
     word.swap(AWAKE) == ARMED
 }

@@ -1,31 +1,33 @@
-//! Plain memory of other processes, through `process_vm_readv` and `process_vm_writev`: one copy, made by the kernel.
+//! Access to the memory of other processes by `process_vm_readv` and `process_vm_writev`: one copy, made by the kernel.
 #![expect(unsafe_code, reason = "the two system calls read and write raw ranges")]
 
 use std::io;
 
 use crate::driver::LocalRange;
 
-/// Reads the peer's memory at `address` into `into`. Bytes read: maybe fewer, never none.
+/// Reads the peer's memory at `address` into `into`. Returns the number of bytes read, which is at least 1 and may be fewer than
+/// asked.
 pub(super) fn read(pid: u32, address: u64, into: LocalRange) -> io::Result<usize> {
     let (local, remote) = vectors(address, into)?;
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-    // SAFETY: the local vector is the command's own range, which its maker lets us write until the command is done; the
-    // remote one is only looked at by the kernel, which refuses what is not mapped there.
+    // SAFETY: the local vector is the command's own range, which its maker lets us write until the command is complete. The
+    // remote one is only interpreted by the kernel, which refuses addresses that are not mapped there.
     answer(unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) })
 }
 
-/// Writes `from` to the peer's memory at `address`. Bytes written: maybe fewer, never none.
+/// Writes `from` to the peer's memory at `address`. Returns the number of bytes written, which is at least 1 and may be fewer
+/// than asked.
 pub(super) fn write(pid: u32, address: u64, from: LocalRange) -> io::Result<usize> {
     let (local, remote) = vectors(address, from)?;
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-    // SAFETY: the local vector is the command's own range, readable until the command is done; the peer exposed the remote
-    // one, and the kernel refuses what is not mapped there.
+    // SAFETY: the local vector is the command's own range, readable until the command is complete. The peer exposed the remote
+    // one, and the kernel refuses addresses that are not mapped there.
     answer(unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) })
 }
 
-/// Whether this process may use them at all; if not, a sentence that says why.
+/// Checks that this process may use these calls. The error is a sentence that says why not.
 pub(super) fn probe() -> Result<(), String> {
-    // Lets peers that are not our ancestors in, where Yama restricts that; where it does not, there is nothing to set.
+    // Under Yama, lets peers in that are not our ancestors. Without Yama there is nothing to set.
     let _unrestricted = rustix::process::set_ptracer(rustix::process::PTracer::Any);
     let (source, mut target) = (0x5a_u8, 0_u8);
     // SAFETY: `target` is ours and outlives the call.

@@ -1,4 +1,4 @@
-//! How a driver is opened, and what it can then do.
+//! How a driver is opened, and what it can do then.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wake {
-    /// Through a futex word on the board: for those who can sleep on a futex and on descriptors at once.
+    /// Through a futex word on the board. For ranks that can sleep on a futex and on descriptors together.
     Futex,
     /// Through a pipe.
     Fd,
@@ -24,28 +24,29 @@ pub enum Wake {
 /// How to open a [`Shm`](super::Shm).
 #[derive(Clone, Debug)]
 pub struct ShmConfig {
-    /// Which rank of the node this is.
+    /// This rank's number on the node.
     pub rank: u32,
-    /// How peers wake it.
+    /// How peers wake this rank.
     pub wake: Wake,
-    /// Whether `process_vm_*` may be used. Where the system forbids it, it is not used either way.
+    /// True if `process_vm_*` may be used. It is not used where the system forbids it.
     pub single_copy: bool,
-    /// Where the driver counts.
+    /// Counters that the driver updates.
     pub counters: Arc<Counters>,
-    /// Slots of the ring of each peer in contact, 128 bytes each: a power of two, 2 to 65 536.
+    /// Slots of the ring of each connected peer, 128 bytes each. A power of two, 2 to 65 536.
     pub ring_slots: u32,
-    /// Chunks of 8 KiB that this rank's longer bodies travel in, shared by all peers, 1 to 65 536. They are made as they are
-    /// needed.
+    /// Chunks of 8 KiB for the longer bodies that this rank sends, shared by all peers, 1 to 65 536. Their memory is made when it
+    /// is needed.
     pub chunks: u32,
-    /// How long a rank may take to come to the board from when it was sent something or
-    /// [awaited](crate::driver::Driver::expect) first; then it counts as failed. For descriptors that a rank in another namespace
-    /// has to hand over, this one waits as long, at most 20 seconds.
+    /// Time that a rank may take to appear on the board, after which it counts as failed. The time starts when something is first
+    /// sent to it or first [awaited](crate::driver::Driver::expect) from it.
+    ///
+    /// Also the time, at most 20 seconds, that this rank waits for descriptors which a rank in another namespace must hand over.
     pub patience: Duration,
 }
 
 impl ShmConfig {
-    /// The defaults: a futex, `process_vm_*` if the system allows, 16 KiB for each direction between a pair, 2 MiB for chunks, a
-    /// minute for those who have not come.
+    /// Returns the defaults: wake by futex, `process_vm_*` if the system allows it, 16 KiB of ring for each direction between a
+    /// pair, 2 MiB of chunks, and one minute of patience.
     #[must_use]
     pub fn new(rank: u32) -> Self {
         let counters = Arc::default();
@@ -61,7 +62,7 @@ impl ShmConfig {
     }
 }
 
-/// Whether a configuration can be opened on a board.
+/// Checks that a configuration can be opened on a board.
 pub(super) fn check(config: &ShmConfig, shape: Shape) -> io::Result<()> {
     let ShmConfig {
         rank,
@@ -85,7 +86,7 @@ pub(super) fn check(config: &ShmConfig, shape: Shape) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
-/// What the driver can do here.
+/// Returns what the driver can do on this node.
 pub(super) fn caps(single_copy: bool, is_split: bool) -> Caps {
     let forbidden = |why: &str| Err(why.to_owned());
     Caps {
@@ -119,8 +120,8 @@ pub(super) fn caps(single_copy: bool, is_split: bool) -> Caps {
     }
 }
 
-/// From `benches/shm_pingpong`, and for get and put from `ripstop perf latency` at 8 to 64 KiB, on a two-core virtual machine
-/// (Sapphire Rapids); ratios matter more than figures.
+/// Measured by `benches/shm_pingpong`, and for get and put by `ripstop perf latency` at 8 to 64 KiB, on a two-core virtual
+/// machine (Sapphire Rapids). Ratios matter more than absolute values.
 const COST: Cost = Cost {
     send_ns: 15.0,
     recv_ns: 15.0,

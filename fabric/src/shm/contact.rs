@@ -1,4 +1,4 @@
-//! How ranks come into contact and part: mapping, adopting, deaths, and being held up.
+//! How ranks connect and part: mapping segments, accepting contacts, detecting deaths, and waiting for room.
 
 use std::{io, sync::atomic::Ordering::Acquire};
 
@@ -14,7 +14,7 @@ use super::{
 use crate::driver::{Down, Peer, Sink};
 
 impl Shm {
-    /// Enters the board, and wakes those who may wait for us.
+    /// Publishes this rank on the board, and wakes the ranks that may wait for it.
     pub(super) fn appear(&self) -> io::Result<()> {
         let (segment_fd, segment_len) = self.segment.published()?;
         let (pipe_fd, fence) = (self.bell.pipe_fd(), !self.bell.has_barrier());
@@ -76,7 +76,7 @@ impl Shm {
         }
     }
 
-    /// A rank is to come: as long as its process lives, or not later than it may.
+    /// Starts waiting for an absent rank: until its process ends, or if it has none yet, until its time is up.
     #[cold]
     fn want(&mut self, rank: u32) -> Reach {
         self.expecting = true;
@@ -92,7 +92,8 @@ impl Shm {
         }
     }
 
-    /// Something is waited for from these: those who have not come are to.
+    /// Starts the same wait for those of `awaited` that have not opened their segment yet, because the caller waits for their
+    /// messages.
     #[cold]
     pub(super) fn expect_absent(&mut self, awaited: Vec<Peer>) {
         for Peer(rank) in awaited {
@@ -102,10 +103,10 @@ impl Shm {
         }
     }
 
-    /// A rank's segment could not be mapped: is it gone, or is it us?
+    /// Handles a segment that could not be mapped: decides whether its rank has ended or whether this process lacks something.
     #[cold]
     fn missed(&mut self, rank: u32, why: io::Error) -> Reach {
-        // It may have closed in good order just now: then other ranks of its process may live. If not, the process is ending.
+        // The rank may have closed properly just now, while other ranks of its process live on. Otherwise the process is ending.
         let ends = why.kind() == io::ErrorKind::NotFound;
         if ends && self.board.state_of(rank) == PeerState::Ready {
             self.watch_rank(rank);
@@ -130,7 +131,7 @@ impl Shm {
 
     fn link(&mut self, rank: u32, segment: Segment) -> Reach {
         let mut link = Link::new(&self.board, rank, segment, self.bell.has_barrier());
-        // A peer that sends to us has mapped our segment, chunks and all.
+        // A peer that sends to us has mapped our whole segment, including the chunks.
         link.lends = self.inbound.iter().any(|inbound| inbound.from == rank);
         self.links[index(rank)] = Some(Box::new(link));
         self.linked.push(rank);
@@ -139,7 +140,7 @@ impl Shm {
         Reach::Linked
     }
 
-    /// What the shared counters say now.
+    /// Loads the current values of the shared counters.
     #[inline]
     pub(super) fn look(&self) -> Seen {
         let contacts = self.segment.contacts().load(Acquire);
@@ -149,7 +150,7 @@ impl Shm {
         }
     }
 
-    /// Takes up new contacts, and notes who came and went.
+    /// Accepts new contacts, and records which ranks came and went. Returns the number of events.
     #[inline]
     pub(super) fn notice(&mut self) -> u32 {
         let now = self.look();
@@ -185,12 +186,13 @@ impl Shm {
         }
         self.part_from_the_closed(&self.linked.clone());
         self.reclaim_parted();
-        // Whoever was refused because a peer was absent has to try again.
+        // A caller whose command was refused because a peer was absent must try again, so report an event.
         std::mem::take(&mut self.expecting).into()
     }
 
-    /// Starts to poll the ring of a rank that made contact. If it could not be mapped, and never can be because it is gone,
-    /// what it left in our ring is delivered all the same.
+    /// Starts to poll the ring of a rank that made contact.
+    ///
+    /// If its segment cannot be mapped because the rank is gone, the messages in our ring are delivered all the same.
     fn adopt(&mut self, rank: u32) {
         if rank >= self.board.size() || self.inbound.iter().any(|inbound| inbound.from == rank) {
             return;
@@ -213,7 +215,8 @@ impl Shm {
         self.inbound.push(inbound);
     }
 
-    /// From here on there may be something in the cells for this rank's messages. They are ours, and stay when it goes.
+    /// Prepares the cells for this rank's messages, because it may use them from now on. They are in our memory, so they outlive
+    /// the rank.
     fn open_inbox(&mut self, rank: u32) {
         let (region, shape) = (self.segment.region(), self.segment.shape());
         let taken_at = shape.control(rank) + CELLS_TAKEN;
@@ -221,14 +224,15 @@ impl Shm {
         self.inboxes[index(rank)].get_or_insert_with(|| Box::new(Inbox::new(lines)));
     }
 
-    /// Where longer messages in its cells lie. There are none before we have mapped its segment.
+    /// Sets the memory that holds the rank's longer cell messages. There are none before we have mapped its segment.
     fn read_chunks(&mut self, rank: u32, chunks: Option<&Segment>) {
         if let (Some(inbox), Some(chunks)) = (&mut self.inboxes[index(rank)], chunks) {
             inbox.lines_mut().read_chunks(chunks.clone());
         }
     }
 
-    /// Notes that a rank has gone: no more to it, and what it left is delivered before the news.
+    /// Records that a rank is down. Nothing more is sent to it, and the messages it left are delivered before the sink is
+    /// notified.
     fn see_off(&mut self, rank: u32, how: Down) {
         if rank == self.rank || self.standing[index(rank)] == Standing::Gone {
             return;
@@ -244,8 +248,9 @@ impl Shm {
         self.leaving.push((rank, how));
     }
 
-    /// A rank may make contact, send and leave between two looks of ours: what it left is taken up before it is gone. It had
-    /// no answer from us yet, so nothing of it lies in chunks, unless it knew us from our own contact.
+    /// Accepts the contact of a rank that made contact, sent and left between two of our checks, before the rank counts as down.
+    ///
+    /// The rank had no answer from us yet, so none of its messages is in chunks, unless it knew us from our own contact.
     fn take_last_words(&mut self, rank: u32) {
         let contact = self.segment.contact_word(rank / 32).load(Acquire) >> (rank % 32) & 1 == 1;
         if contact && !self.inbound.iter().any(|inbound| inbound.from == rank) {
@@ -259,7 +264,7 @@ impl Shm {
         }
     }
 
-    /// Treats a rank as failed that we cannot work with, though it may live.
+    /// Treats a rank as failed that we cannot work with, although it may be alive.
     #[cold]
     pub(super) fn give_up(&mut self, rank: u32, why: io::Error) -> Reach {
         self.see_off(rank, Down::Failed);
@@ -276,7 +281,7 @@ impl Shm {
         Reach::Down
     }
 
-    /// Nobody reads the ring of this rank any more, and what lies in its cells waits for nothing there.
+    /// Stops reading the ring of this rank. Its messages in cells do not wait for ring messages any more.
     fn leave_ring(&mut self, rank: u32) {
         self.inbound.retain(|inbound| inbound.from != rank);
         if let Some(inbox) = self.inboxes[index(rank)].as_deref_mut() {
@@ -286,7 +291,7 @@ impl Shm {
         }
     }
 
-    /// Unmaps the chunks of those who are gone and whose messages in cells were all taken.
+    /// Unmaps the chunks of ranks that are down and whose cell messages were all taken.
     fn let_go_of_read(&mut self) {
         let Self {
             unread, inboxes, ..
@@ -300,7 +305,7 @@ impl Shm {
         });
     }
 
-    /// Tells of those who are gone and whose messages are delivered.
+    /// Reports the ranks that are down and whose messages are all delivered.
     #[cold]
     pub(super) fn part(&mut self, sink: &mut dyn Sink) -> u32 {
         let leaving = std::mem::take(&mut self.leaving);
@@ -321,7 +326,7 @@ impl Shm {
         events
     }
 
-    /// After a sleep, after much work without one and while commands wait for it, looks who has died.
+    /// Checks for dead processes: after a sleep, after much work without one, and while commands wait for a death.
     #[inline]
     pub(super) fn wake_up(&mut self) {
         let slept = self.bell.is_armed();
@@ -333,7 +338,7 @@ impl Shm {
         }
     }
 
-    /// Whether a command waits for the end of a process that nothing will tell of.
+    /// Returns true if a command waits for the end of a process that we are not watching.
     pub(super) fn must_look_for_deaths(&self) -> bool {
         let unwatched = |rank| !self.deaths.watches(self.board.entry(rank).life);
         self.copies.dying().any(unwatched)
@@ -347,7 +352,7 @@ impl Shm {
         let dying: Vec<u32> = self.copies.dying().collect();
         self.part_from_the_closed(&dying);
         for rank in dying {
-            self.watch_rank(rank); // where there was no descriptor for that before
+            self.watch_rank(rank); // it may have had no descriptor to watch the process before
         }
         for process in self.deaths.poll() {
             self.mark_dead(process);
@@ -378,7 +383,7 @@ impl Shm {
         }
     }
 
-    /// Before a sleep, lets one of the peers have the memory back that it has freed: another one each time.
+    /// Before a sleep, unmaps the memory that one peer has released. It is another peer each time.
     pub(super) fn let_go_of_freed(&mut self) {
         self.let_go_of_read();
         let count = self.linked.len().max(1);
@@ -388,7 +393,7 @@ impl Shm {
         }
     }
 
-    /// Watches our neighbours on the board.
+    /// Watches the processes of the next ranks on the board.
     pub(super) fn watch(&mut self) {
         for process in self.deaths.watch_next(&self.board) {
             self.mark_dead(process);
@@ -401,7 +406,7 @@ impl Shm {
             .for_each(|mut bell| bell.ring(&self.board, &self.counters));
     }
 
-    /// Wakes every rank that may sleep, also one that the rank which is gone was about to wake. A system call for each.
+    /// Wakes every rank that may sleep, even one that a dead rank was about to wake. Makes a system call for each.
     fn tell_all(&self) {
         self.bells()
             .for_each(|mut bell| bell.ring_anyway(&self.board, &self.counters));
@@ -413,7 +418,7 @@ impl Shm {
         ready.map(|rank| PeerBell::new(&self.board, rank, self.bell.has_barrier()))
     }
 
-    /// Gives back the chunks that any peer is done with. Whether there is one now.
+    /// Takes back the chunks that any peer has released. Returns true if there is a free chunk now.
     pub(super) fn reclaim(&mut self) -> bool {
         for rank in &self.linked {
             if let Some(link) = self.links[index(*rank)].as_deref_mut() {
@@ -424,7 +429,7 @@ impl Shm {
         !self.pool.is_dry()
     }
 
-    /// Before a sleep, asks those who hold us up to ring when that is over.
+    /// Before a sleep, asks the peers that hold us up to ring when they have made room.
     pub(super) fn ask_for_room(&self) {
         if self.stalled {
             let links = self.links.iter().flatten();
@@ -433,14 +438,14 @@ impl Shm {
         }
     }
 
-    /// Whether a message that was refused would be taken now.
+    /// Returns true if a message that was refused would be taken now.
     pub(super) fn could_send(&mut self) -> bool {
         self.reclaim();
         let Self { links, pool, .. } = self;
         links.iter_mut().flatten().any(|link| link.could_send(pool))
     }
 
-    /// Ends the stalls that are over. Each is an event, so that the caller tries again.
+    /// Ends the stalls whose reason has ended, and returns how many. Each is an event, so that the caller tries again.
     #[cold]
     pub(super) fn unstall(&mut self) -> u32 {
         self.reclaim();
@@ -457,7 +462,7 @@ impl Shm {
     }
 }
 
-/// Why a rank's line could not be had for a driver.
+/// Returns the error for a rank whose line on the board could not be claimed for a driver.
 pub(super) fn taken(rank: u32, state: PeerState) -> io::Error {
     let (kind, why) = match state {
         PeerState::Failed => (
@@ -472,7 +477,8 @@ pub(super) fn taken(rank: u32, state: PeerState) -> io::Error {
     io::Error::new(kind, format!("rank {rank} of this node {why}"))
 }
 
-/// A rank that never sleeps looks every 5 to 10 ms: a driver has no clock, so it counts turns of at least 20 ns, and messages.
+/// Work between two checks of a rank that never sleeps, which takes 5 to 10 ms. A driver has no clock, so it counts turns of at
+/// least 20 ns, and messages.
 const WORK_PER_CHECK: u32 = 1 << 18;
-/// A turn that copies takes from some hundred nanoseconds to some dozen microseconds.
+/// Work that a turn with a copy counts as. Such a turn takes from some hundred nanoseconds to some dozen microseconds.
 pub(super) const WORK_OF_A_COPY: u32 = 1 << 9;

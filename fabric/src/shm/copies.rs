@@ -1,7 +1,7 @@
-//! One-sided commands under way, and those that are done and not yet told.
+//! One-sided commands in flight, and those that are complete and not reported yet.
 //!
-//! What is short is copied when it is posted. What is long is copied a piece at a time, one in each turn, so that nobody who
-//! wants to post waits long for the driver.
+//! A short command is copied when it is posted. A long one is copied one piece per turn, so that a caller that wants to post
+//! never waits long for the driver.
 
 use std::{
     collections::VecDeque,
@@ -22,15 +22,17 @@ use crate::{
     offload::Counter,
 };
 
-/// The commands, in the order they were posted.
+/// The commands, in the order in which they were posted.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     jobs: VecDeque<Job>,
     done: VecDeque<Done>,
-    /// Whose counters came to where they are watched for.
+    /// Ranks to wake, because a counter of theirs has reached a threshold that they watch for.
     reached: Vec<u32>,
-    /// What found a process without memory or descriptors. Its first thread has ended, but another one may still be in a system
-    /// call that writes here: these commands fail when all have ended. And what found a peer that has given us up.
+    /// Commands that wait for their peer's end before they fail.
+    ///
+    /// Either the peer's process had no memory or descriptors any more: its first thread has ended, but another one may still be
+    /// in a system call that writes to our memory. Or the peer has given us up.
     dying: Vec<(u32, Token)>,
 }
 
@@ -42,7 +44,7 @@ pub(super) struct Job {
     pub(super) direction: Direction,
     pub(super) local: LocalRange,
     pub(super) remote: Remote,
-    /// Counts that the bytes are there.
+    /// Counter to increment when the bytes are there.
     pub(super) count: Option<Counter>,
     pub(super) copied: usize,
 }
@@ -53,7 +55,7 @@ pub(super) enum Direction {
     Get,
 }
 
-/// Memory of a peer, checked to be as long as the local range.
+/// Memory of a peer, already checked to have the length of the local range.
 #[derive(Debug)]
 pub(super) enum Remote {
     Mapped {
@@ -68,7 +70,7 @@ pub(super) enum Remote {
     },
 }
 
-/// What the sink is to hear.
+/// A completion to report to the sink.
 #[derive(Debug)]
 pub(super) enum Done {
     Complete(Token),
@@ -77,7 +79,7 @@ pub(super) enum Done {
 }
 
 impl Copies {
-    /// Whether another command is taken.
+    /// Returns true if there is room for another command.
     pub(super) fn has_room(&self) -> bool {
         self.jobs.len() + self.done.len() + self.dying.len() < COMMANDS_MAX
     }
@@ -99,7 +101,7 @@ impl Copies {
         }
     }
 
-    /// Copies one piece, and tells at most `budget` outcomes. How many events that made.
+    /// Copies one piece, and reports at most `budget` completions. Returns the number of events.
     pub(super) fn advance(
         &mut self,
         budget: u32,
@@ -117,12 +119,12 @@ impl Copies {
         events
     }
 
-    /// A rank to wake.
+    /// Takes a rank to wake.
     pub(super) fn pop_reached(&mut self) -> Option<u32> {
         self.reached.pop()
     }
 
-    /// A command for a peer that ends: it fails when the peer has.
+    /// Keeps a command for a peer that is ending. It fails once the peer has ended.
     pub(super) fn hold(&mut self, peer: u32, token: Token) {
         self.dying.push((peer, token));
     }
@@ -132,12 +134,12 @@ impl Copies {
         !self.dying.is_empty()
     }
 
-    /// Peers whose ends commands wait for.
+    /// Returns the peers whose ends commands wait for.
     pub(super) fn dying(&self) -> impl Iterator<Item = u32> {
         self.dying.iter().map(|(peer, _)| *peer)
     }
 
-    /// A peer has ended: fails what is under way to or from it.
+    /// Fails all commands in flight to or from a peer, because the peer has ended.
     pub(super) fn fail(&mut self, peer: u32) {
         let of_peer = self.jobs.iter().map(|job| (job.peer, job.token));
         let failed = of_peer.chain(self.dying.iter().copied());
@@ -162,7 +164,8 @@ impl Copies {
     }
 
     fn conclude(&mut self, job: &Job, moved: Result<(), Failure>, board: &Board) {
-        // A rank that fails gives its memory up, and its process may live: what was copied then may be anything.
+        // A rank that fails releases its memory, but its process may live on and reuse it. Bytes copied after that may be
+        // anything, so check the state after the copy.
         fence(Acquire);
         if moved.is_ok() && board.state_of(job.peer) == PeerState::Failed {
             self.done
@@ -249,9 +252,9 @@ impl Done {
     }
 }
 
-/// Commands that may be under way or untold.
+/// Most commands in flight or not yet reported.
 const COMMANDS_MAX: usize = 1024;
-/// What is not longer is copied by `post`: about as long as a system call and a half.
+/// Longest copy that `post` performs itself, in bytes: it takes about as long as one and a half system calls.
 const AT_ONCE_MAX: usize = 64 << 10;
-/// One turn's copy: some ten microseconds.
+/// Bytes copied per turn, some ten microseconds.
 const PIECE_MAX: usize = 256 << 10;

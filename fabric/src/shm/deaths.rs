@@ -1,8 +1,8 @@
-//! Who has died: a pidfd for each process that matters to us, in one epoll descriptor that is slept on.
+//! Detects dead processes: one pidfd for each process that matters to us, in one epoll descriptor to sleep on.
 //!
-//! Every rank watches the processes of the ranks it is in contact with or wants to be, and of those behind it on the board up to
-//! the next that has opened its driver, so that a death is noticed by somebody even when nobody talked to the dead. Who notices
-//! marks the rank's line; the board tells the others.
+//! Every rank watches the processes of the ranks that it is connected to or waits for. It also watches those after it on the
+//! board, up to the next rank that has opened its driver, so some rank notices a death even if no rank was connected to the dead
+//! one. The rank that notices marks the dead rank's line on the board, which notifies the others.
 
 use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use super::{
     reach,
 };
 
-/// The processes that are watched.
+/// The processes that this rank watches.
 #[derive(Debug)]
 pub(super) struct Deaths {
     epoll: Arc<OwnedFd>,
-    /// Ranks of one process share the descriptor.
+    /// Watched processes by name. Ranks of one process share a descriptor.
     watched: BTreeMap<LifeName, Life>,
-    /// Those that have no process yet.
+    /// Ranks that have no process yet.
     late: Late,
     me: u32,
     own: LifeName,
@@ -46,7 +46,7 @@ impl Deaths {
         Arc::clone(&self.epoll)
     }
 
-    /// Watches the process of `rank`. `false` when it is dead already.
+    /// Watches the process of `rank`. Returns false if it is dead already.
     pub(super) fn watch(&mut self, board: &Board, rank: u32) -> bool {
         let process = board.entry(rank).life;
         if process == self.own || self.watched.contains_key(&process) {
@@ -55,9 +55,10 @@ impl Deaths {
         let life = match reach::life(board, rank) {
             Ok(life) => life,
             Err(why) if why.kind() == io::ErrorKind::NotFound => return false,
-            // It was asked, and is not asked again at each turn: others tell of its end.
+            // The rank was asked for a descriptor and did not answer. It is not asked again each turn: other ranks report its
+            // end.
             Err(why) if why.kind() == io::ErrorKind::TimedOut => Life::UNTOLD,
-            // Without descriptors the death is noticed by the neighbours, or not before a command fails.
+            // Out of descriptors: the death is noticed by the neighbors on the board, or only when a command fails.
             Err(_) => return true,
         };
         let data = EventData::new_u64(process);
@@ -68,19 +69,21 @@ impl Deaths {
         true
     }
 
-    /// Whether the end of a process will wake us.
+    /// Returns true if the end of this process will wake us.
     pub(super) fn watches(&self, process: LifeName) -> bool {
         let life = self.watched.get(&process);
         life.is_some_and(|life| life.descriptor().is_some())
     }
 
-    /// Tells whether a pid still names the process that is watched.
+    /// Returns a handle that tells whether a pid still names the watched process.
     pub(super) fn life_of(&self, process: LifeName) -> Life {
         self.watched.get(&process).cloned().unwrap_or(Life::UNTOLD)
     }
 
-    /// Watches the next rank that is open and not in our process, and those before it that are about to open: they do not watch
-    /// anybody yet. Gives back the processes among them that are dead already.
+    /// Watches the next rank on the board that is open and in another process, and those before it that are about to open,
+    /// because these do not watch other ranks yet.
+    ///
+    /// Returns the processes among them that are dead already.
     pub(super) fn watch_next(&mut self, board: &Board) -> Vec<LifeName> {
         let mut dead = Vec::new();
         for rank in (self.me + 1..board.size()).chain(0..self.me) {
@@ -98,22 +101,22 @@ impl Deaths {
         dead
     }
 
-    /// A rank is wanted that has not come to the board: it counts as failed when it is late.
+    /// Starts waiting for a rank that has not arrived on the board. It counts as failed when its time is up.
     pub(super) fn expect(&mut self, rank: u32) {
         self.late.expect(rank, &self.epoll);
     }
 
-    /// A rank that was wanted has opened.
+    /// Stops waiting for a rank, because it has opened.
     pub(super) fn met(&mut self, rank: u32) {
         self.late.met(rank);
     }
 
-    /// The ranks that were late when we looked now. They are not waited for any more.
+    /// Takes the ranks whose time is up. They are not waited for any more.
     pub(super) fn overdue(&mut self) -> Vec<u32> {
         self.late.overdue()
     }
 
-    /// The processes that have died since the last time. They are not watched any more.
+    /// Takes the processes that have died since the last call. They are not watched any more.
     pub(super) fn poll(&mut self) -> Vec<LifeName> {
         let mut events = [std::mem::MaybeUninit::uninit(); EVENTS_MAX];
         let now = Timespec {
@@ -138,5 +141,5 @@ impl Deaths {
     }
 }
 
-/// Deaths taken at a time; more stay for the next time, because the descriptors stay readable.
+/// Most deaths taken at a time. The descriptors of the others stay readable, so they are taken next time.
 const EVENTS_MAX: usize = 8;

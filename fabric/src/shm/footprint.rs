@@ -1,4 +1,4 @@
-//! How much memory a rank's driver takes: computed from the layouts and types that it is made of.
+//! Memory that a rank's driver takes, computed from the layouts and types it is made of.
 
 use super::{
     Inbound, Link, ShmConfig, Standing,
@@ -8,24 +8,25 @@ use super::{
     segment::{CHUNK_LEN, HEAD_LEN, PAGE, Shape, TABLE_LEN},
 };
 
-/// Bytes that a driver takes; what does not exist before it is needed is counted where it is needed.
+/// Bytes that a driver takes. Memory that is made on demand is counted where it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Footprint {
-    /// For each rank of the node that there was never contact with, its place on the board included.
+    /// For each rank of the node without contact, including its line on the board.
     pub per_peer: usize,
-    /// For two ranks that send to each other: both rings, and what both sides keep. A descriptor on each side comes on top.
+    /// For two ranks that send to each other: both rings, and the state on both sides. Each side also needs one descriptor.
     pub per_pair: usize,
-    /// The head of the own segment.
+    /// For the head of this rank's segment.
     pub segment: usize,
-    /// Chunks for bodies that do not fit into a slot, shared by all peers, as made at the start, and what is kept of all.
+    /// For the chunks made at the start, which all peers share, plus the bookkeeping of all chunks. Chunks hold bodies that do
+    /// not fit into a slot.
     pub chunks_first: usize,
-    /// The same when all of them are needed.
+    /// The same when all chunks are in use.
     pub chunks_max: usize,
 }
 
 impl ShmConfig {
-    /// What a driver of this configuration takes.
+    /// Returns the memory that a driver with this configuration takes.
     #[must_use]
     pub fn footprint(&self) -> Footprint {
         let shape = Shape {
@@ -34,7 +35,7 @@ impl ShmConfig {
             chunks: self.chunks,
         };
         let lent = index(self.ring_slots) * size_of::<(u32, u32)>();
-        // The page of the control line is shared with other peers; the first of them pays for it.
+        // The page of the control line is shared with other peers. The first of them accounts for it.
         let direction = shape.inbound_len()
             + PAGE
             + size_of::<Link>()

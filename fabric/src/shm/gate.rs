@@ -1,8 +1,8 @@
-//! Copies by the system into and out of a peer's memory, and how they end when the peer gives us up while we live.
+//! Copies by the system into and out of a peer's memory, and how they end when a living peer gives us up.
 //!
-//! Who copies says so on the board, and then looks whether the peer has given it up; who gives a rank up says that in its own
-//! segment, and then looks whether that rank copies. One of the two sees what the other has said: so no system call writes to
-//! memory that its owner has back.
+//! A rank that copies announces it on the board, then checks whether the peer has given it up. A rank that gives up another one
+//! marks that in its own segment, then checks whether that rank is copying. At least one of the two sees the other's store, so no
+//! system call writes to memory after its owner has taken it back.
 
 use std::sync::atomic::{
     Ordering::{Relaxed, Release, SeqCst},
@@ -17,18 +17,19 @@ use super::{
 };
 use crate::{counters::Counters, driver::Failure};
 
-/// The way of one rank to the memory of another.
+/// One rank's access to the memory of another.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) board: Board,
-    /// The owner's.
+    /// Segment of the owner.
     pub(super) segment: Segment,
     pub(super) me: u32,
     pub(super) owner: u32,
 }
 
 impl Gate {
-    /// Makes a system call, unless the owner has given us up. It may do so meanwhile; then what was read may be anything.
+    /// Makes a system call, unless the owner has given us up. If the owner does so during the call, the bytes read may be
+    /// anything and the result is an error.
     pub(super) fn pass<T>(&self, copy: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let copies = self.board.copies_with(self.me);
         copies.store(self.owner + 1, Relaxed);
@@ -41,7 +42,7 @@ impl Gate {
         copies.store(0, Release);
         fence(SeqCst);
         if self.segment.is_closed_to(self.me) {
-            // It may sleep until we have come out.
+            // The owner may sleep until our copy has ended.
             PeerBell::new(&self.board, self.owner, false).ring(&self.board, &Counters::default());
             return Err(Failure::PeerDown);
         }
@@ -50,7 +51,8 @@ impl Gate {
 }
 
 impl Shm {
-    /// Gives up a rank that may live, for another reason than shared memory has. It is gone as soon as it does not copy.
+    /// Gives up a rank that may be alive, for a reason outside of shared memory. It is reported as down as soon as it stops
+    /// copying.
     pub(crate) fn part_from(&mut self, rank: u32) {
         if self.standing[index(rank)] == Standing::Gone || self.parting.contains(&rank) {
             return;
@@ -59,7 +61,7 @@ impl Shm {
         self.close_to(rank);
     }
 
-    /// Tells a rank that may live that we give it up: it is to give us up, too.
+    /// Notifies a rank that may be alive that we give it up, so that it gives us up too.
     pub(super) fn close_to(&self, rank: u32) {
         if self.segment.is_closed_to(rank) {
             return;
@@ -72,7 +74,7 @@ impl Shm {
         fence(SeqCst);
     }
 
-    /// Gives up those who have given us up.
+    /// Gives up those of `ranks` that have given us up.
     pub(super) fn part_from_the_closed(&mut self, ranks: &[u32]) {
         for rank in ranks {
             let link = self.links[index(*rank)].as_deref();
@@ -82,7 +84,7 @@ impl Shm {
         }
     }
 
-    /// Whether a rank that we part from does not copy any more. Once that is so it stays so.
+    /// Returns true if a rank that we are giving up does not copy any more. Once true, this stays true.
     pub(super) fn has_come_out(&self, rank: u32) -> bool {
         let copies = self.board.copies_with(rank).load(SeqCst);
         copies != self.rank + 1 || self.board.state_of(rank) != PeerState::Ready

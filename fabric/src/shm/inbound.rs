@@ -18,20 +18,21 @@ use crate::{
     driver::{Payload, Peer, Sink},
 };
 
-/// The receiving side of a contact.
+/// Receiving side of a connection.
 #[derive(Debug)]
 pub(super) struct Inbound {
     pub(super) from: u32,
     ring: Consumer<Mapped>,
-    /// What the peer's bodies lie in. A peer that was gone before we could map it never used a chunk, because we had not
-    /// accepted it.
+    /// The peer's segment, which holds longer bodies.
+    ///
+    /// `None` if the peer was gone before we could map it. Such a peer never used a chunk, because we had not accepted it.
     chunks: Option<Segment>,
     bell: PeerBell,
     cells: u8,
 }
 
 impl Inbound {
-    /// Takes up a contact. Without the peer's `chunks`, only what is in the ring can be read: the peer is told so.
+    /// Accepts a contact. Without the peer's `chunks`, only bodies in the ring can be read, and the peer is notified of that.
     pub(super) fn new(from: u32, own: &Segment, chunks: Option<Segment>, bell: PeerBell) -> Self {
         let shape = own.shape();
         let ring = Mapped::new(
@@ -51,25 +52,25 @@ impl Inbound {
         }
     }
 
-    /// Tells the peer that nobody reads what it sends any more.
+    /// Notifies the peer that its messages are not read any more.
     pub(super) fn refuse(&mut self, board: &Board, counters: &Counters) {
         self.ring.memory().accepts().store(REFUSED, Release);
         self.answer(board, counters);
     }
 
-    /// Whether a message waits.
+    /// Returns true if a message has arrived.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.ring.is_ready()
     }
 
-    /// How many messages were handed out.
+    /// Returns how many messages were handed out, modulo 2³².
     #[inline]
     pub(super) const fn position(&self) -> u32 {
         self.ring.position()
     }
 
-    /// Messages that the peer had left in cells before the last one that was handed out, modulo
+    /// Returns how many messages the peer had written to cells before the last message that was handed out, modulo
     /// [`CELLS_MOD`](super::ring::CELLS_MOD).
     #[inline]
     pub(super) const fn cells(&self) -> u8 {
@@ -107,7 +108,7 @@ impl Inbound {
         Ok(count)
     }
 
-    /// Tells the peer how far we are, and wakes it if it waits for that.
+    /// Publishes our position to the peer, and wakes the peer if it waits for that.
     #[inline]
     pub(super) fn give_back(&mut self, board: &Board, counters: &Counters) {
         if self.ring.publish() {
@@ -115,7 +116,7 @@ impl Inbound {
         }
     }
 
-    /// Wakes the peer if it waits for what we have just told it.
+    /// Wakes the peer if it waits for what we have just published.
     #[inline]
     pub(super) fn answer(&mut self, board: &Board, counters: &Counters) {
         self.bell.order();

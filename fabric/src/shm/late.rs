@@ -1,6 +1,6 @@
-//! Who was wanted and has not come to the board yet, and until when that is no failure.
+//! Ranks that we wait for and that have not arrived on the board, each with a deadline.
 //!
-//! A rank that has come is in a process, which is watched; of one that has not, only time tells.
+//! A rank that has arrived has a process, which is watched instead. For a rank that has not, only the time shows a failure.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, time::Duration};
 
@@ -12,13 +12,13 @@ use rustix::{
     },
 };
 
-/// The ranks that are waited for.
+/// The ranks that we wait for.
 #[derive(Debug)]
 pub(super) struct Late {
     patience: Duration,
-    /// By rank, on the system's clock.
+    /// Deadline of each rank, on the system's monotonic clock.
     until: BTreeMap<u32, Duration>,
-    /// Rings when the first of them is late; made when the first is waited for.
+    /// Timer for the earliest deadline, created for the first rank waited for.
     timer: Option<OwnedFd>,
 }
 
@@ -31,7 +31,7 @@ impl Late {
         }
     }
 
-    /// Waits for `rank` from now on, if it was not waited for. `epoll` becomes readable when it is late.
+    /// Waits for `rank` from now on, unless it is waited for already. `epoll` becomes readable at its deadline.
     pub(super) fn expect(&mut self, rank: u32, epoll: &OwnedFd) {
         if self.until.contains_key(&rank) {
             return;
@@ -41,18 +41,18 @@ impl Late {
             self.timer = timer(epoll);
         }
         if self.until.len() == 1 {
-            self.set(); // who is waited for later is late later
+            self.set(); // Later ranks have later deadlines.
         }
     }
 
-    /// Waits for `rank` no longer.
+    /// Stops waiting for `rank`.
     pub(super) fn met(&mut self, rank: u32) {
         if self.until.remove(&rank).is_some() {
             self.set();
         }
     }
 
-    /// Those that are late. They are not waited for any more.
+    /// Takes the ranks whose deadline has passed. They are not waited for any more.
     pub(super) fn overdue(&mut self) -> Vec<u32> {
         if self.until.is_empty() {
             return Vec::new();
@@ -64,7 +64,7 @@ impl Late {
         overdue
     }
 
-    /// Without a descriptor, who is late is noticed when something else wakes this rank.
+    /// Sets the timer to the earliest deadline. Without a timer, a deadline is noticed when something else wakes this rank.
     fn set(&self) {
         let Some(timer) = &self.timer else { return };
         let first = self.until.values().min().copied().unwrap_or_default();
@@ -85,10 +85,10 @@ fn timer(epoll: &OwnedFd) -> Option<OwnedFd> {
     added.is_ok().then_some(timer)
 }
 
-/// The machine's time: it is processes that are waited for, and they are never simulated.
+/// Returns the real time: the ranks waited for are processes, and these are never simulated.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// What the descriptor that is slept on says of the timer: no process has this number.
+/// Epoll data of the timer. No process has this name.
 const TIMER: u64 = u64::MAX;

@@ -1,4 +1,4 @@
-//! Whether a pid still names the process that it did: pids are given to others once their process has died and was waited for.
+//! Detects whether a pid still names the same process. The system reuses a pid after its process has died and was waited for.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -17,33 +17,33 @@ use rustix::{
 
 use crate::driver::Failure;
 
-/// What names a process on a board. Two processes may have one pid, in two namespaces.
+/// Names a process on a board. Two processes in different namespaces may have the same pid, but not the same name.
 pub(super) type LifeName = u64;
 
-/// The name of this process. A process that was forked has another one than its parent.
+/// Returns the name of this process. A forked process has another name than its parent.
 pub(super) fn own_life() -> LifeName {
     static OWN: Mutex<(u32, LifeName)> = Mutex::new((0, 0));
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id();
     if own.0 != pid {
-        *own = (pid, RandomState::new().hash_one(pid) >> 1); // and no other number in `deaths`
+        *own = (pid, RandomState::new().hash_one(pid) >> 1); // no process may have the number that `deaths` gives its timer
     }
     own.1
 }
 
-/// The process behind a pid.
+/// A process that is known by its pid.
 ///
-/// Holding one does not keep the pid from being reused, but tells that it cannot have been yet.
+/// Holding this does not keep the pid from being reused, but tells whether it may have been.
 #[derive(Clone, Debug)]
 pub(super) struct Life(
-    /// `None` for our own process, and where there was no descriptor for another: then nothing tells.
+    /// `None` for our own process, and if there was no descriptor for another one: then a reuse is not detected.
     Option<Arc<Watched>>,
 );
 
 #[derive(Debug)]
 struct Watched {
     pidfd: OwnedFd,
-    /// When it was seen alive last, in milliseconds of the system's clock.
+    /// Time when the process was last seen alive, in milliseconds of the system's clock.
     seen: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ impl Life {
         pidfd_open(pid, PidfdFlags::empty()).map(Self::of)
     }
 
-    /// By a descriptor of the process.
+    /// Wraps a pidfd of the process.
     pub(super) fn of(pidfd: OwnedFd) -> Self {
         let seen = AtomicU64::new(0);
         Self(Some(Arc::new(Watched { pidfd, seen })))
@@ -64,8 +64,8 @@ impl Life {
         self.0.as_deref().map(|watched| &watched.pidfd)
     }
 
-    /// Makes a call that reads from the process by its pid: what came from another one, which has got the pid meanwhile, is
-    /// discarded.
+    /// Makes a call that reads from the process by its pid. The result is discarded if another process may have got the pid
+    /// meanwhile.
     pub(super) fn read<T>(&self, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let outcome = call();
         if self.is_over() {
@@ -74,7 +74,7 @@ impl Life {
         outcome
     }
 
-    /// Makes a call that writes to the process by its pid, if it lives: the kernel has no such call by pidfd.
+    /// Makes a call that writes to the process by its pid, if it is alive. The kernel has no such call by pidfd.
     pub(super) fn write<T>(&self, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         if self.is_over() {
             return Err(Failure::PeerDown);
@@ -82,8 +82,10 @@ impl Life {
         call()
     }
 
-    /// Whether it has died so long ago that its pid may be another's: pids are given in turn, so that takes as many new processes
-    /// as there are pids. Who was seen alive a moment ago need not be looked at, which costs a system call.
+    /// Returns true if the process has died, unless it was seen alive a moment ago.
+    ///
+    /// Pids are assigned in turn, so a pid is reused only after as many new processes as there are pids. A check costs a system
+    /// call, so it is skipped within that moment.
     fn is_over(&self) -> bool {
         let Some(watched) = self.0.as_deref() else {
             return false;
@@ -92,7 +94,7 @@ impl Life {
         if now.saturating_sub(watched.seen.load(Relaxed)) < MOMENT_MS {
             return false;
         }
-        // Readable is a pidfd from the death on, before anybody has waited for the process.
+        // A pidfd is readable from the death on, even before the process was waited for.
         let mut polled = [PollFd::from_borrowed_fd(
             watched.pidfd.as_fd(),
             PollFlags::IN,
@@ -105,7 +107,7 @@ impl Life {
     }
 }
 
-/// Far less than 32 768 processes take to come and go.
+/// Much shorter than 32 768 processes take to start and end.
 const MOMENT_MS: u64 = 10;
 
 const NOW: Timespec = Timespec {

@@ -1,4 +1,4 @@
-//! What a rank holds of a peer that it sends to or reaches into.
+//! What a rank keeps for each peer that it sends to or whose memory it accesses.
 
 use std::{
     io,
@@ -27,31 +27,31 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) rank: u32,
-    /// Its pid, where that means the same to us.
+    /// Process ID of the peer, if that number means the same in our PID namespace.
     pub(super) pid: Option<u32>,
     pub(super) process: LifeName,
     pub(super) segment: Segment,
     bell: PeerBell,
-    /// Our ring in its segment, once we have something to send.
+    /// Our ring in the peer's segment, once we have something to send.
     out: Option<Producer<Mapped>>,
-    /// Our cells there; as long as there is a ring.
+    /// Our cells in the peer's segment. They exist as long as the ring does.
     cells: Option<Outbox<cells::Mapped>>,
     imports: Imports,
-    /// The turn after which something was sent last.
+    /// Turn after which a message was last sent.
     sent_after: u32,
-    /// The peer has mapped our chunks.
+    /// True if the peer has mapped our chunks.
     pub(super) lends: bool,
     pub(super) stall: Option<Stall>,
 }
 
-/// Why a message was not taken.
+/// Reason why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stall {
     /// The ring is full.
     Room,
-    /// The peer has not mapped our chunks yet, and the body does not fit into a slot.
+    /// The body does not fit into a slot, and the peer has not mapped our chunks yet.
     Acceptance,
-    /// All chunks are under way.
+    /// All chunks are in flight.
     Chunk,
 }
 
@@ -76,12 +76,12 @@ impl Link {
         }
     }
 
-    /// Whether it has a ring to send through.
+    /// Returns true if there is a ring to send through.
     pub(super) const fn is_open(&self) -> bool {
         self.out.is_some()
     }
 
-    /// Makes the first contact: from here on the peer polls our ring.
+    /// Makes the first contact. From then on the peer polls our ring.
     pub(super) fn open(&mut self, me: u32, board: &Board, counters: &Counters) -> io::Result<()> {
         self.segment.reserve_ring(me)?;
         let shape = self.segment.shape();
@@ -100,7 +100,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a message, or says by what it is held up.
+    /// Sends a message, or returns what it must wait for.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -128,7 +128,8 @@ impl Link {
         Ok(())
     }
 
-    /// Leaves a message in a cell, if that is free; `again`: the last one that was left for anyone. How many bytes that copied.
+    /// Writes a message to a cell if that is free. `again` is true if it is the last message written to a cell, for any peer.
+    /// Returns how many bytes were copied.
     #[inline]
     pub(super) fn put_cell(
         &mut self,
@@ -141,7 +142,7 @@ impl Link {
         let (Some(cells), Some(out)) = (&mut self.cells, &mut self.out) else {
             return None;
         };
-        // What waits for room in the ring would come after it.
+        // A message that waits for room in the ring was sent earlier, so this one must not overtake it in a cell.
         if self.stall.is_some() || !cells.has_room(name) {
             return None;
         }
@@ -159,7 +160,7 @@ impl Link {
         Some(copied)
     }
 
-    /// After a message was sent: if another one was since the last turn, more will come.
+    /// Prefetches a later slot after a message was sent, if another one was sent since the last turn: more are likely.
     #[inline]
     pub(super) fn look_ahead(&mut self, turns: u32) {
         if self.sent_after != turns {
@@ -169,7 +170,7 @@ impl Link {
         }
     }
 
-    /// After messages of this peer, which are often answered.
+    /// Prefetches the next slot after messages of this peer arrived, because they are often answered.
     #[inline]
     pub(super) fn expect_answer(&self) {
         if let Some(out) = &self.out {
@@ -182,19 +183,19 @@ impl Link {
         self.bell.ring(board, counters);
     }
 
-    /// Whether who publishes something to this peer has to fence, before it looks whether the peer sleeps.
+    /// Returns true if code that publishes something to this peer must fence before it checks whether the peer sleeps.
     pub(super) const fn fences(&self) -> bool {
         self.bell.fences()
     }
 
-    /// Whether the peer could not map our chunks, and never will.
+    /// Returns true if the peer could not map our chunks, and never will.
     pub(super) fn is_refused(&self) -> bool {
         self.out
             .as_ref()
             .is_some_and(|out| out.memory().accepts().load(Relaxed) == REFUSED)
     }
 
-    /// Whether what held us up is over.
+    /// Returns true if the reason of the stall has ended.
     pub(super) fn could_send(&mut self, pool: &Pool) -> bool {
         match (self.stall, &mut self.out) {
             (Some(Stall::Room), Some(out)) => out.has_room(),
@@ -222,17 +223,17 @@ impl Link {
         }
     }
 
-    /// The peer is gone, or lives and is given up: what it may read is kept.
+    /// Takes the link apart, because the peer is down or was given up. Keeps the memory that it may still read.
     pub(super) fn part(self) -> Parted {
         Parted::new(self.rank, self.out, self.cells)
     }
 
-    /// Unmaps regions that the peer has freed.
+    /// Unmaps regions that the peer has released.
     pub(super) fn let_go_of_freed(&mut self) {
         self.imports.let_go_of_freed(&self.segment);
     }
 
-    /// The region of the peer that `key` names, and where in it the `len` granted bytes start.
+    /// Returns the peer's region that `key` names, and the offset where the `len` granted bytes start.
     pub(super) fn resolve(
         &mut self,
         board: &Board,

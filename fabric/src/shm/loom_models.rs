@@ -1,7 +1,8 @@
-//! What two ranks share, in every order that matters: `RUSTFLAGS="--cfg loom" cargo test --release --lib loom`.
+//! Loom models of the memory that two ranks share, in every order that matters:
+//! `RUSTFLAGS="--cfg loom" cargo test --release --lib loom`.
 //!
-//! The ring and the bell are the code that runs; the memory is loom's. `membarrier` is modelled by what it stands for, a fence
-//! on both sides.
+//! The ring and the bell are the real code; only the memory is loom's. `membarrier` is modeled by its effect, a fence on both
+//! sides.
 
 use std::mem::MaybeUninit;
 
@@ -30,7 +31,7 @@ use crate::{
 
 const SLOTS: usize = 2;
 
-/// A ring whose messages are one byte, and one chunk of one byte.
+/// A ring whose messages are one byte each, plus one chunk of one byte.
 #[derive(Default)]
 struct Model {
     frames: [AtomicU64; SLOTS],
@@ -59,12 +60,12 @@ impl Memory for Arc<Model> {
     fn prefetch_for_read(&self, _: u32) {}
     fn prefetch_for_write(&self, _: u32) {}
     fn read(&self, slot: u32, _: usize, _: usize) -> Payload<'_> {
-        // Given away: loom's memory cannot be lent longer than a closure.
+        // Leaked, because loom's memory cannot be lent longer than a closure.
         Payload::from_slice(Box::leak(Box::new([self.bytes[slot as usize].byte()])))
     }
 }
 
-/// Loom reports a write or a read that races with another.
+/// Access to a byte. Loom reports a write or a read that races with another.
 trait Access {
     fn put_byte(&self, value: u8);
     fn byte(&self) -> u8;
@@ -73,7 +74,7 @@ trait Access {
 impl Access for UnsafeCell<u8> {
     #[expect(unsafe_code, reason = "loom checks the access")]
     fn put_byte(&self, value: u8) {
-        // SAFETY: loom fails the model when another access can happen at the same time.
+        // SAFETY: loom fails the model if another access can happen at the same time.
         self.with_mut(|byte| unsafe { *byte = value });
     }
     #[expect(unsafe_code, reason = "loom checks the access")]
@@ -186,7 +187,7 @@ fn a_rank_that_falls_asleep_over_a_message_is_woken_once() {
     });
 }
 
-/// Loom takes sequentially consistent accesses for weaker ones than they are: the fences say what they mean.
+/// Loom treats sequentially consistent accesses as weaker than they are, so explicit fences restore their meaning.
 impl offload::Word for AtomicU64 {
     fn load(&self) -> u64 {
         self.load(SeqCst)
@@ -237,7 +238,8 @@ fn a_rank_that_sleeps_until_a_threshold_is_woken_by_the_count_that_reaches_it() 
     });
 }
 
-/// One thread of the owner sleeps already, when another sets the watch, makes a fence everywhere and looks: `Bell::order`.
+/// One thread of the owner already sleeps when another one sets the watch, makes a fence in all processes and checks the count:
+/// see `Bell::order`.
 #[test]
 fn a_watch_that_is_set_while_another_thread_sleeps_is_heard_of_by_its_setter_or_by_the_sleeper() {
     loom::model(|| {
@@ -299,7 +301,7 @@ fn a_sender_that_falls_asleep_over_a_full_ring_hears_of_room() {
     });
 }
 
-/// The one cell that is used, with room for a message of one word.
+/// The only cell in use, with room for a message of one word.
 #[derive(Default)]
 struct Cell {
     stamp: AtomicU64,

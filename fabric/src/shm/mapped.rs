@@ -1,6 +1,6 @@
 //! A ring in memory that two processes map: where its slots and its control line are, and how they are written.
 //!
-//! Two things here make a message faster by a third: a line is written all at once, and it is asked for before that.
+//! Two measures here make a message faster by a third: a line is written in one go, and it is prefetched before that.
 #![expect(
     unsafe_code,
     reason = "slots are written and read as raw bytes between two processes"
@@ -21,7 +21,8 @@ use crate::{
     memory::{Region, prefetch_for_read, prefetch_line},
 };
 
-/// A ring in mapped memory: `slots * SLOT_LEN` bytes at `slots_start` and `CONTROL_LEN` at `control`, all inside `_mapped`.
+/// A ring in mapped memory: `slots * SLOT_LEN` bytes at `slots_start`, and `CONTROL_LEN` bytes at `control`, all inside
+/// `_mapped`.
 #[derive(Debug)]
 pub(super) struct Mapped {
     slots_start: NonNull<u8>,
@@ -30,12 +31,14 @@ pub(super) struct Mapped {
     _mapped: Region,
 }
 
-// SAFETY: the pointers lead into a `Region`, which is `Send`; only one end is made of it, and an end has one user at a time.
+// SAFETY: the pointers lead into a `Region`, which is `Send`. Each value is one end of a ring, and an end has one user at a time.
 unsafe impl Send for Mapped {}
 
 impl Mapped {
+    /// Maps the control line at `control` and the slots at `ring`, both offsets into `region`.
+    ///
     /// # Panics
-    /// When the ring or the control line are not inside the region, or not aligned.
+    /// If the ring or the control line is not inside the region, or not aligned.
     pub(super) fn new(region: &Region, control: usize, ring: usize, slots: u32) -> Self {
         assert!(
             slots.is_power_of_two()
@@ -52,12 +55,12 @@ impl Mapped {
         }
     }
 
-    /// The consumer's word beside its tail: whether it lets the producer use chunks.
+    /// The consumer's word next to its tail: whether it lets the producer use chunks.
     pub(super) fn accepts(&self) -> &AtomicU32 {
         self.control_word(ACCEPTS)
     }
 
-    /// The producer's word: whether it sleeps and wants to hear of room.
+    /// The producer's word: 1 if it sleeps and wants to be woken when there is room.
     pub(super) fn wants(&self) -> &AtomicU32 {
         self.control_word(WANTS)
     }
@@ -105,8 +108,10 @@ impl Memory for Mapped {
         self.control_word(TAIL).store(tail, Release);
     }
 
-    /// The consumer polls the first line, and takes it away between any two writes to it: so the second line is written
-    /// before it, and the first one all at once, from a copy. Both are asked for at the start, so that they come together.
+    /// Writes the second line of the slot before the first, and the first in one go, from a copy.
+    ///
+    /// The consumer polls the first line, and takes it away between any two writes to it. Both lines are prefetched at the start,
+    /// so that they arrive together.
     #[inline]
     fn write(&self, slot: u32, first: &[u8], second: &[u8], frame: u64) {
         assert!(
@@ -116,7 +121,7 @@ impl Memory for Mapped {
             second.len()
         );
         prefetch_line(self.slot(slot).as_ptr());
-        // The usual message: its line is put together in registers, which the rest of this cannot do for lengths unknown.
+        // The usual message. Its line is put together in registers, which is not possible when the lengths are unknown.
         if let (Some(header), Some(word)) = (first.as_array::<24>(), second.as_array::<8>()) {
             let mut line = [MaybeUninit::uninit(); LINE_ROOM];
             line[..24].write_copy_of_slice(header);
@@ -166,7 +171,7 @@ impl Memory for Mapped {
 impl Mapped {
     #[inline]
     fn copy_near(&self, slot: u32, line: &[MaybeUninit<u8>; LINE_ROOM]) {
-        // SAFETY: behind the frame, in the slot's first line.
+        // SAFETY: after the frame, in the slot's first line.
         let into = unsafe { self.slot(slot).add(FRAME_LEN) };
         // SAFETY: the line is in the mapped ring, and the copy is on our stack.
         unsafe {
@@ -176,13 +181,13 @@ impl Mapped {
         };
     }
 
-    /// `write` has checked that it fits.
+    /// Copies bytes to a slot's second line. `write` has checked that they fit.
     #[inline]
     fn copy_far(&self, slot: u32, offset: usize, bytes: &[u8]) {
         debug_assert!(offset + bytes.len() <= ROOM);
         // SAFETY: inside the slot: `write` checked.
         let into = unsafe { self.slot(slot).add(FRAME_LEN + offset) };
-        // SAFETY: as above; shared memory of the ring cannot overlap a caller's slice, which nobody else may write.
+        // SAFETY: as above. The ring's shared memory cannot overlap a caller's slice, which no other code may write.
         unsafe {
             into.as_ptr()
                 .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
@@ -193,12 +198,12 @@ impl Mapped {
 /// Bytes of a control line.
 pub(super) const CONTROL_LEN: usize = 128;
 const LINE_LEN: usize = 64;
-/// What fits into a slot's first line.
+/// Bytes of a slot's first line after the frame.
 const LINE_ROOM: usize = LINE_LEN - FRAME_LEN;
 
-// The control line: the first half is the consumer's, the second the producer's.
+// The first half of the control line is the consumer's, the second the producer's.
 const TAIL: usize = 0;
 const ACCEPTS: usize = 4;
-/// Where in the control line the receiver says which cells are free.
+/// Offset in the control line of the receiver's word that says which cells are free.
 pub(super) const CELLS_TAKEN: usize = 8;
 const WANTS: usize = 64;

@@ -1,11 +1,14 @@
-//! The shared-memory driver: the ranks of one node, as processes or as threads.
+//! The shared-memory driver: connects the ranks of one node, as processes or as threads.
 //!
-//! Ranks find each other on a [`Board`]. Each owns a segment (`segment`) that holds a ring for each rank that sends to it
-//! (`ring`), and the chunks that its own longer bodies travel in (`pool`); a pair's memory is made at the first message.
-//! A receiver that sleeps is woken through its `bell`. Puts, gets and atomics are loads and stores of the origin on regions
-//! that the target allocated (`regions`), or a `process_vm_*` call on its other memory (`cma`). The names of these files
-//! are private; the way of a message is `Shm::post` → `Link::send` → `Producer::push`, and
-//! `Shm::progress` → `Inbound::deliver` → `Sink::message`.
+//! Ranks find each other on a [`Board`]. Its main type is [`Shm`], a rank's driver. A message takes the path `Shm::post` →
+//! `Link::send` → `Producer::push`, and then `Shm::progress` → `Inbound::deliver` → `Sink::message`. The files are private:
+//!
+//! - `segment`: the memory that each rank owns and its peers map.
+//! - `ring`: in a segment, one ring for each rank that sends to the owner. A pair's memory is made at its first message.
+//! - `pool`: chunks in the sender's segment, for bodies that do not fit into a slot of a ring.
+//! - `bell`: wakes a receiver that sleeps.
+//! - `regions`: memory allocated for one-sided access. The origin performs puts, gets and atomics as loads and stores there.
+//! - `cma`: puts and gets on any other memory, by a `process_vm_*` call.
 //!
 //! A small message costs no allocation, no lock and no system call on either side while the receiver is awake.
 
@@ -91,45 +94,45 @@ pub struct Shm {
     exports: Exports,
     copies: Copies,
     watches: Watches,
-    /// By rank: whom we have mapped.
+    /// By rank: the peers whose segments we have mapped.
     links: Vec<Option<Box<Link>>>,
-    /// The ranks in `links`.
+    /// Ranks that have an entry in `links`.
     linked: Vec<u32>,
-    /// Who sends to us.
+    /// Peers that send to us.
     inbound: Vec<Inbound>,
-    /// By rank: the cells for its messages, from its first contact on.
+    /// By rank: cells for messages from that rank, from its first contact on.
     inboxes: Vec<Option<Box<Inbox<cells::Mapped>>>>,
-    /// Who is gone and has left messages in cells.
+    /// Ranks that are down and have left messages in cells.
     unread: Vec<u32>,
-    /// By rank: what we know and told of it.
+    /// By rank: whether it is down.
     standing: Vec<Standing>,
-    /// Who is gone and has to be told of, once the messages it left are delivered.
+    /// Ranks that are down, to be reported once the messages they left are delivered.
     leaving: Vec<(u32, Down)>,
-    /// Who is given up as soon as it does not copy any more.
+    /// Ranks that will be given up as soon as they stop copying from or to our memory.
     parting: Vec<u32>,
-    /// What those who are given up may still read.
+    /// Memory that ranks we have given up may still read.
     parted: Vec<Parted>,
-    /// Why we gave ranks up that may live.
+    /// Reasons why we gave up ranks whose processes may be alive.
     troubles: Vec<(u32, io::Error)>,
     seen: Seen,
-    /// Some link is stalled.
+    /// True if some link is stalled.
     stalled: bool,
-    /// Somebody was wanted who has not opened yet.
+    /// True if we wait for a rank that has not opened its segment yet.
     expecting: bool,
-    /// Somebody has not opened yet, as far as we looked.
+    /// True if some rank had not opened its segment yet when we last checked.
     lacking: bool,
     failed: bool,
     turns: u32,
-    /// Work done since we looked who has died.
+    /// Work done since the last check for dead processes.
     unchecked: u32,
 }
 
 impl Shm {
-    /// Takes the rank's place on the board: from here on peers can send to it.
+    /// Takes the rank's place on the board. From then on peers can send to it.
     ///
     /// # Errors
-    /// `InvalidInput` for a rank or a size out of range, `AddrInUse` when somebody has opened this rank, `TimedOut` when the
-    /// others have counted it as failed, else what the system said when there was no memory or no descriptor.
+    /// `InvalidInput` for a rank or a size out of range, `AddrInUse` if this rank was opened before, `TimedOut` if the other
+    /// ranks already count it as failed. Otherwise the system's error when there is no memory or no descriptor.
     pub fn open(board: &Board, config: ShmConfig) -> io::Result<Self> {
         let shape = Shape {
             size: board.size(),
@@ -144,13 +147,14 @@ impl Shm {
         Self::enter(board, config, shape).inspect_err(|_| board.disclaim(rank))
     }
 
-    /// Closes the driver, and tells the peers that this rank has failed.
+    /// Closes the driver, and notifies the peers that this rank has failed.
     pub fn fail(mut self) {
         self.failed = true;
     }
 
-    /// Why a rank was given up that did not end by itself: it could not be mapped, or wrote nonsense. Such a rank is reported
-    /// as failed.
+    /// Returns why we gave up a rank that did not end by itself: it could not be mapped, or wrote invalid data.
+    ///
+    /// Such a rank is reported as failed.
     #[must_use]
     pub fn trouble_with(&self, rank: u32) -> Option<&io::Error> {
         self.troubles
@@ -263,7 +267,7 @@ impl Driver for Shm {
                 panic!("{NO_LISTS}")
             }
             Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
-            // The system lets peers reach all memory or none.
+            // The system grants access to all of our memory or to none, so there is nothing to revoke.
             Command::Withdraw { .. } => true,
         };
         if taken {
@@ -411,7 +415,7 @@ impl Driver for Shm {
 }
 
 impl Shm {
-    /// Whether the message was taken.
+    /// Returns true if the message was taken.
     #[inline]
     fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         assert!(
@@ -480,7 +484,7 @@ impl Shm {
 
     #[inline]
     fn receive(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
-        // Not from the same peer first each time, so that none can starve the others.
+        // Start with a different peer each time, so that no peer can starve the others.
         self.turns = self.turns.wrapping_add(1);
         let count = self.inbound.len();
         let first = if count > 1 {
@@ -514,7 +518,7 @@ impl Shm {
         events
     }
 
-    /// Whether `progress` would find something to do.
+    /// Returns true if `progress` would find something to do.
     fn has_news(&mut self) -> bool {
         self.seen != self.look()
             || self.inbound.iter().any(Inbound::is_ready)
@@ -537,23 +541,23 @@ impl Drop for Shm {
     }
 }
 
-/// What the driver knows of a rank.
+/// What the driver knows about the life of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Not known to be gone.
+    /// Not known to be down.
     Up,
-    /// Gone, and told or in `leaving`.
+    /// Down, and either reported or waiting in `leaving`.
     Gone,
 }
 
-/// The shared counters that say that something changed, as they were seen last.
+/// Last seen values of the shared counters that change when something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     contacts: u32,
     changes: u32,
 }
 
-/// Whether a peer can be reached.
+/// Result of connecting to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Linked,

@@ -3,16 +3,16 @@
 use super::{Board, PeerState};
 use crate::driver::{Down, Ends};
 
-/// The ranks of this node, and their board. Nothing says how those of other nodes ended: they count as failed.
+/// The ranks of this node, and their board. It is not known how ranks of other nodes ended: they count as failed.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::exhaustive_structs,
     reason = "written out by who opens a driver"
 )]
 pub struct Node {
-    /// On which they say how they ended.
+    /// Board on which the ranks record how they ended.
     pub board: Board,
-    /// Their ranks in the job, in the order of the board's.
+    /// Ranks of the job, in the order of their places on the board.
     pub ranks: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Puts, gets and atomics: what a key grants, and what is done with it.
+//! Puts, gets and atomics: resolves keys to memory, and performs the commands.
 
 use super::{
     Reach, Shm,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Shm {
-    /// Takes a put or a get. Whether there was room.
+    /// Takes a put or a get. Returns false if there was no room.
     pub(super) fn copy(&mut self, to: u32, wish: Wish) -> bool {
         if !self.copies.has_room() {
             return false;
@@ -44,7 +44,7 @@ impl Shm {
         })
     }
 
-    /// Counts, unless nobody is there to see it. Whether that could be said.
+    /// Adds to a counter, unless its owner is down. Returns false if the caller must try again later.
     pub(super) fn count(&mut self, to: u32, key: RemoteCounter, by: u64) -> bool {
         match self.counter(to, key) {
             Ok(counter) if counter.add(by) => self.ring(to),
@@ -54,7 +54,7 @@ impl Shm {
         true
     }
 
-    /// Wakes those whose counters puts have brought to where they are watched for.
+    /// Wakes the ranks whose counters have reached a watched threshold by our puts.
     pub(super) fn ring_reached(&mut self) {
         while let Some(peer) = self.copies.pop_reached() {
             self.ring(peer);
@@ -75,7 +75,7 @@ impl Shm {
         }
     }
 
-    /// Does an atomic. Whether there was room to tell of it.
+    /// Performs an atomic. Returns false if there was no room for its completion.
     pub(super) fn atomic(
         &mut self,
         to: u32,
@@ -98,7 +98,7 @@ impl Shm {
         true
     }
 
-    /// A command that cannot be done. One that finds a peer ending fails when the peer has ended.
+    /// Ends a command that cannot be performed. If the peer is ending, the command fails once the peer has ended.
     fn refuse(&mut self, to: u32, token: Token, why: Failure) {
         let ends = matches!(why, Failure::PeerDown) && self.links[index(to)].is_some();
         if ends {
@@ -108,7 +108,7 @@ impl Shm {
         }
     }
 
-    /// The memory that a key grants. A peer that one only reaches into is not contacted.
+    /// Returns the memory that a key grants. Access to a peer's memory maps its segment, but makes no contact.
     fn remote(&mut self, to: u32, key: RemoteRegion, len: usize) -> Result<Remote, Refusal> {
         match self.map(to) {
             Reach::Linked => {}
@@ -147,7 +147,7 @@ impl Shm {
         }
     }
 
-    /// The region that a key names, if it names one, and where in it the range starts.
+    /// Returns the region that a key names, if it names one, and the offset where the range starts.
     pub(super) fn mapped(&mut self, of: u32, key: RemoteRegion) -> Option<(Region, usize)> {
         let len = usize::try_from(key.len).ok()?;
         match self.remote(of, key, len).ok()? {
@@ -156,7 +156,7 @@ impl Shm {
         }
     }
 
-    /// The key to memory that is in no region of ours, if the system lets peers reach it.
+    /// Returns a key to memory outside of our regions, if the system lets peers access it.
     pub(super) fn plain_key(&self, range: LocalRange) -> Option<RemoteRegion> {
         let key = plain_key(self.rank, self.segment.secret());
         let (base, len) = (range.start().addr().get() as u64, range.len() as u64);
@@ -167,7 +167,7 @@ impl Shm {
     }
 }
 
-/// A put or a get, as it is asked for.
+/// A put or a get, as it was posted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub(super) direction: Direction,
@@ -177,7 +177,7 @@ pub(super) struct Wish {
     pub(super) token: Token,
 }
 
-/// Why there is no memory behind a key.
+/// Reason why there is no memory for a key.
 pub(super) enum Refusal {
     NotYet,
     Never(Failure),
@@ -189,7 +189,7 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// A key to plain memory without its range. It carries the owner's secret where a region's key has its slot and generation.
+/// Returns a key to plain memory without its range. It carries the owner's secret where a region's key has slot and generation.
 fn plain_key(owner: u32, secret: u64) -> RemoteRegion {
     let [id, generation] = bytemuck::cast(secret);
     RemoteRegion {

@@ -1,7 +1,7 @@
-//! What a rank that was given up may still read.
+//! Memory that a rank which was given up may still read.
 //!
-//! It may live, and read what it was sent until it has heard that it was given up, or be in the midst of that. So its chunks are
-//! not used again before it has read them, has said that it reads no more, or is gone.
+//! The rank may be alive, and may read our messages until it notices that it was given up. Its chunks are therefore not reused
+//! before it has read them, has refused to read more, or is gone.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -15,7 +15,7 @@ use super::{
     ring::Producer,
 };
 
-/// The chunks of one rank, and where it says how far it has read.
+/// Chunks lent to one rank, and the ring and cells in which it says how far it has read.
 #[derive(Debug)]
 pub(super) struct Parted {
     rank: u32,
@@ -32,19 +32,19 @@ impl Parted {
         Self { rank, ring, cells }
     }
 
-    /// Asks to be rung for when something was read.
+    /// Asks the rank to ring when it has read something.
     pub(super) fn ask(&self) {
         if let Some(ring) = &self.ring {
             ring.memory().wants().store(1, Relaxed);
         }
     }
 
-    /// Gives back what is not read any more. Whether that was all.
+    /// Takes back the chunks that are not read any more. Returns true if those were all.
     fn reclaim(&mut self, board: &Board, pool: &mut Pool) -> bool {
         let is_gone = board.state_of(self.rank) != PeerState::Ready;
         let mut is_over = true;
         if let Some(ring) = &mut self.ring {
-            // Who refuses has left the ring, but what lies in cells may be taken even then.
+            // A rank that refuses has left the ring, but may still take messages from its cells.
             if is_gone || ring.memory().accepts().load(Acquire) == REFUSED {
                 ring.reclaim_all(|chunk| pool.give(chunk));
             } else {
@@ -65,7 +65,7 @@ impl Parted {
 }
 
 impl Shm {
-    /// Gives back the chunks that those who were given up do not read any more.
+    /// Takes back the chunks that ranks which were given up do not read any more.
     pub(super) fn reclaim_parted(&mut self) {
         let Self {
             parted,

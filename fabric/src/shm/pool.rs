@@ -1,32 +1,34 @@
-//! The own chunks: where bodies wait that do not fit into a slot.
+//! Chunks of this rank's segment, for bodies that do not fit into a slot.
 
 use std::collections::VecDeque;
 
 use super::segment::{CHUNK_LEN, Segment};
 
-/// Free chunks of the own segment. They are taken in turn, [`STEP`] of them as long as that many do: a chunk that the peer has
-/// just read is in its first-level cache, and writing to it takes longer (by a sixth for 4 KiB) than to one read some time ago.
+/// Free chunks of this rank's segment.
+///
+/// Chunks are taken in turn, and only [`STEP`] of them as long as that is enough. A chunk that the peer has just read is in its
+/// first-level cache; writing to it takes longer (by a sixth for 4 KiB) than writing to one that was read some time ago.
 #[derive(Debug)]
 pub(super) struct Pool {
     segment: Segment,
     free: VecDeque<u32>,
-    /// Chunks below this have their pages.
+    /// Chunks below this number have pages.
     reserved: u32,
-    /// Chunks from this on will never have them.
+    /// Chunks from this number on will never have pages.
     limit: u32,
-    /// Chunks with messages in cells.
+    /// Chunks that hold messages in cells.
     in_cells: u32,
-    /// By chunk: in how many cells its message lies, and one more while that is the last one.
+    /// By chunk: number of cells that hold its message, plus one while it is the last message for cells.
     uses: Vec<u32>,
-    /// The chunks of the last message for cells, and its length.
+    /// Chunks of the last message for cells.
     last: Vec<u32>,
     last_len: usize,
-    /// There were too few for the last one.
+    /// True if there were too few chunks for the last message for cells.
     lacks: bool,
 }
 
 impl Pool {
-    /// Makes the first chunks, so that there is always one to wait for.
+    /// Creates the pool and its first chunks, so that a sender that waits for a chunk always waits for one that exists.
     pub(super) fn new(segment: Segment) -> std::io::Result<Self> {
         let free = VecDeque::with_capacity(segment.shape().chunks as usize);
         let limit = segment.shape().chunks;
@@ -45,8 +47,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// A chunk, or `None` when all are on their way. `reclaim` gives some back: better those, which are still in the caches,
-    /// than new ones.
+    /// Takes a chunk, or returns `None` if all are in flight. `reclaim` returns used chunks first, because they are still in the
+    /// caches and new ones are not.
     #[inline]
     pub(super) fn take(&mut self, reclaim: impl FnOnce(&mut Self)) -> Option<u32> {
         if self.free.is_empty() {
@@ -58,7 +60,8 @@ impl Pool {
         self.free.pop_front()
     }
 
-    /// Copies a message for cells into chunks, unless it is the last one `again`: how many bytes. `None`: there are not enough.
+    /// Copies a message for cells into chunks, unless it is the last one `again`. Returns how many bytes were copied, or `None`
+    /// if there are too few chunks.
     pub(super) fn fill_for_cells(&mut self, bytes: &[u8], again: bool) -> Option<usize> {
         if again && bytes.len() == self.last_len {
             return Some(0);
@@ -84,8 +87,10 @@ impl Pool {
         Some(self.last_len)
     }
 
-    /// Nobody says when a chunk in a cell is free: half of those that have memory are left to rings, so that who waits for a
-    /// chunk always waits for one that comes back with a word.
+    /// Returns true if messages in cells may use this many chunks.
+    ///
+    /// The receiver does not notify us when a chunk in a cell is free. Half of the chunks that have memory are therefore left to
+    /// rings, so that a sender that waits for a chunk waits for one whose release is announced.
     fn may_have_in_cells(&mut self, chunks: usize) -> bool {
         while chunks > self.reserved as usize / 2 && chunks <= self.limit as usize / 2 {
             self.grow_or_stay();
@@ -93,12 +98,12 @@ impl Pool {
         chunks <= self.reserved as usize / 2
     }
 
-    /// Whether there were too few chunks for the last message for cells that was to be filled. It is said once.
+    /// Returns true, once, if there were too few chunks for the last message for cells.
     pub(super) const fn take_lack(&mut self) -> bool {
         std::mem::replace(&mut self.lacks, false)
     }
 
-    /// Puts the chunks of the last message for cells into one more cell: `into` names them.
+    /// Puts the chunks of the last message for cells into one more cell, and appends their numbers to `into`.
     pub(super) fn lend_last(&mut self, into: &mut Vec<u32>) {
         for &chunk in &self.last {
             self.uses[chunk as usize] += 1;
@@ -113,7 +118,7 @@ impl Pool {
         }
     }
 
-    /// The message in a cell was taken.
+    /// Releases a chunk of a cell whose message was taken.
     #[inline]
     pub(super) fn give_from_cell(&mut self, chunk: u32) {
         let uses = &mut self.uses[chunk as usize];
@@ -124,7 +129,7 @@ impl Pool {
         }
     }
 
-    /// Chunks with messages in cells, or the last one that may be put into more.
+    /// Returns how many chunks hold messages in cells, or the last message, which may be put into more cells.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(super) const fn in_cells(&self) -> u32 {
@@ -135,7 +140,7 @@ impl Pool {
         self.free.is_empty() && self.reserved == self.limit
     }
 
-    /// Copies a body into a chunk that was taken.
+    /// Copies a body into a chunk that was taken from the pool.
     #[inline]
     pub(super) fn fill(&self, chunk: u32, body: &[u8]) {
         assert!(
@@ -153,7 +158,7 @@ impl Pool {
         self.free.push_back(chunk);
     }
 
-    /// No memory for more is the same as none left: those under way come back.
+    /// Makes more chunks. If there is no memory for more, the pool stays as it is, and senders wait for chunks in flight.
     #[cold]
     fn grow_or_stay(&mut self) {
         self.grow()
@@ -172,10 +177,10 @@ impl Pool {
     }
 }
 
-/// Bytes that are kept of a chunk: when it is free, and its uses.
+/// Bytes of bookkeeping per chunk: its place in the free list, and its uses.
 pub(super) const LISTS_LEN: usize = 2 * size_of::<u32>();
 
-/// Chunks made at a time: 256 KiB.
+/// Chunks made at a time (256 KiB).
 pub(super) const STEP: u32 = 32;
 
 #[cfg(test)]
@@ -210,7 +215,7 @@ mod tests {
             assert!(fill(&mut pool, 5));
         }
         assert!(pool.reserved < chunks);
-        pool.limit = pool.reserved; // the system says that there is no more
+        pool.limit = pool.reserved; // as if the system had no more memory
         while fill(&mut pool, 3) {}
         assert!(pool.take_lack() && !pool.take_lack());
         let rings = (0..).take_while(|_| pool.take(|_| {}).is_some()).count();

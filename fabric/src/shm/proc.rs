@@ -1,26 +1,27 @@
-//! What `/proc` tells and gives: other processes' descriptors, and when they started.
+//! Reads from `/proc`: other processes' descriptors, and when processes started.
 
 use std::{io, os::fd::OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Opens what process `pid` has open as descriptor `fd`: a new description of the same memfd or pipe.
+/// Opens what process `pid` has open as descriptor `fd`: a new open file description of the same memfd or pipe.
 ///
-/// The caller checks that it got what it wanted: both numbers can have been reused.
+/// The caller must check what it got, because both numbers can have been reused.
 pub(super) fn open_fd_of(pid: u32, fd: u32, flags: OFlags) -> io::Result<OwnedFd> {
     let path = format!("/proc/{pid}/fd/{fd}");
     rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty())
         .map_err(|why| io::Error::new(io::Error::from(why).kind(), format!("{path}: {why}")))
 }
 
-/// As [`open_fd_of`], of the process that had this pid and started then: not of another one that has got the pid since.
+/// Like [`open_fd_of`], but only for the process that had this pid and started at `since`, not for a later process with the same
+/// pid.
 pub(super) fn open_fd_of_process(
     (pid, since): (u32, u64),
     fd: u32,
     flags: OFlags,
 ) -> io::Result<OwnedFd> {
     let opened = open_fd_of(pid, fd, flags)?;
-    // Afterwards: if it has the pid now, it had it when we opened.
+    // Check after opening: if the process has the pid now, it had it when we opened.
     if is_same_start(started(pid)?, since) {
         Ok(opened)
     } else {
@@ -29,24 +30,27 @@ pub(super) fn open_fd_of_process(
     }
 }
 
-/// When process `pid` started, in clock ticks since boot: with the pid, it names a process for ever.
+/// Returns when process `pid` started, in clock ticks since boot. Together with the pid, this names a process uniquely.
 ///
-/// The system counts from the boot of the reader's time namespace. This number is the same for all readers, but for one tick.
+/// The system counts from the boot time in the reader's time namespace. This function corrects for that: its result is the same
+/// for all readers, to within one tick.
 pub(super) fn started(pid: u32) -> io::Result<u64> {
     started_at(&format!("/proc/{pid}/stat"))
 }
 
-/// When this process started, also where `/proc` has other numbers for processes than this process has; 0 without `/proc`.
+/// Returns when this process started, even if `/proc` numbers processes differently than this process does. Returns 0 without
+/// `/proc`.
 pub(super) fn started_self() -> u64 {
     started_at("/proc/self/stat").unwrap_or_default()
 }
 
-/// Whether two readers, maybe of different time namespaces, have read when one process started.
+/// Returns true if two start times, read perhaps in different time namespaces, belong to the same process.
 pub(super) const fn is_same_start(one: u64, other: u64) -> bool {
     one.abs_diff(other) <= 1
 }
 
-/// Whether there is a `/proc` which numbers processes as this process does: there may be none, or one of another namespace.
+/// Returns true if there is a `/proc` that numbers processes as this process does. There may be none, or one of another
+/// namespace.
 pub(super) fn is_ours() -> bool {
     let own = std::fs::read_link("/proc/self").ok();
     own.is_some_and(|own| own.as_os_str() == &*std::process::id().to_string())
@@ -69,10 +73,10 @@ fn started_at(path: &str) -> io::Result<u64> {
     Ok(field.wrapping_sub_signed(boot_shift()))
 }
 
-/// By how many ticks this process's time namespace has its boot earlier than the system had.
+/// Returns by how many ticks the boot time in this process's time namespace is earlier than the system's.
 fn boot_shift() -> i64 {
     let space = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
-    // The offsets are of the namespace that children will be in.
+    // The offsets are those of the namespace that children will be in.
     if space("time") != space("time_for_children") {
         return 0;
     }
@@ -92,7 +96,7 @@ fn shift_in(offsets: &str, ticks: u64) -> i64 {
         .saturating_add(nanoseconds / (1_000_000_000 / ticks).max(1))
 }
 
-/// Field 22 of the line, when the first after the name is field 3.
+/// Index after the name of field 22, since the first field after the name is field 3.
 const STARTED_AFTER_NAME: usize = 22 - 3;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The processes of this node's ranks, for a network's driver, which may not notice that one of them has ended or stands still.
+//! Watches the processes of this node's ranks for a network's driver, which may not notice that a process has ended or stands
+//! still.
 
 use std::{collections::BTreeSet, io, time::Duration};
 
@@ -11,26 +12,26 @@ use super::{
 };
 use crate::driver::{Down, Ends, Peer, WaitOn};
 
-/// Watches the processes of the other ranks of a node. At its end it says on the board how this rank has ended.
+/// Watches the processes of the other ranks of a node. When dropped, it records on the board how this rank has ended.
 #[derive(Debug)]
 pub struct Processes {
     node: Node,
     rank: u32,
     deaths: Deaths,
-    /// Someone may have died since the last look: this rank has slept.
+    /// True if this rank has slept since the last check, so that a process may have died unnoticed.
     slept: bool,
-    /// Turns since the last look.
+    /// Turns since the last check.
     turns: u32,
-    /// Ranks whose processes have ended, and those of them that were not handed out yet.
+    /// Ranks whose processes have ended without closing.
     ended: BTreeSet<u32>,
     fresh: Vec<Peer>,
 }
 
 impl Processes {
-    /// Of the ranks of this node, for one of them.
+    /// Creates a watcher of the ranks of this node, for `rank`, which is one of them.
     ///
     /// # Errors
-    /// What the system says about a descriptor.
+    /// The system's error if there is no descriptor.
     pub fn new(node: Node, rank: u32) -> io::Result<Self> {
         let place = node.place_of(rank).unwrap_or_default();
         Ok(Self {
@@ -48,7 +49,7 @@ impl Processes {
         WaitOn::Fd(self.deaths.wait_on())
     }
 
-    /// Watches the processes of all ranks, which have come; some have ended since.
+    /// Starts watching the processes of all ranks, which have all arrived. Some may have ended since.
     pub(crate) fn watch(&mut self) {
         if let Some(own) = self.node.place_of(self.rank) {
             handover::open_when_asked(&self.node.board, own);
@@ -58,7 +59,7 @@ impl Processes {
                 Some(process) if !self.deaths.watch(&self.node.board, place) => {
                     self.mark_dead(process);
                 }
-                // Another rank has seen its end, and said so, before this one watched it.
+                // Another rank has noticed and recorded this end before we watched the rank.
                 None if self.node.board.state_of(place) == PeerState::Failed => {
                     self.mark_failed(place);
                 }
@@ -79,13 +80,13 @@ impl Processes {
         }
     }
 
-    /// This rank is about to sleep. Whether it need not: there is news.
+    /// Prepares for a sleep of this rank. Returns true if there is news, so that it must not sleep.
     pub(crate) fn arm(&mut self) -> bool {
         self.slept = true;
         !self.fresh.is_empty()
     }
 
-    /// A turn is made: looks if it is time to. A look is a system call.
+    /// Counts a turn, and checks for ended processes if it is time to. A check is a system call.
     #[inline]
     pub(crate) fn turn(&mut self) {
         self.turns += 1;
@@ -114,23 +115,24 @@ impl Processes {
         }
     }
 
-    /// Whether there are ranks whose end was not handed out.
+    /// Returns true if there are ended ranks that were not handed out yet.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         !self.fresh.is_empty()
     }
 
-    /// Ranks that have ended without closing.
+    /// Takes the ranks that have ended without closing since the last call.
     pub(crate) fn take_news(&mut self) -> Vec<Peer> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Whether it is known that this rank has ended without closing.
+    /// Returns true if this rank is known to have ended without closing.
     pub(crate) fn has_ended(&self, Peer(rank): Peer) -> bool {
         self.ended.contains(&rank)
     }
 
-    /// Whether the process of this rank lives, but stands still: by a signal, in a debugger, or because its memory is on a disk.
+    /// Returns true if the process of this rank is alive but stands still: by a signal, in a debugger, or because it waits for a
+    /// disk.
     pub(crate) fn stands_still(&self, Peer(rank): Peer) -> bool {
         let place = self.node.place_of(rank);
         place.is_some_and(|place| {
@@ -151,23 +153,24 @@ impl Drop for Processes {
     }
 }
 
-/// Whether a rank whose process has ended had not closed: then the board says so.
+/// Returns true if a rank whose process has ended had not closed, and records that on the board.
 fn has_failed(board: &Board, place: u32) -> bool {
     board.bury(place) || board.state_of(place) == PeerState::Failed
 }
 
-/// What the system says of a process that lives.
+/// Returns true if the system reports that this living process is stopped.
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the program's name in parentheses, which may hold anything.
+    // The state follows the program's name in parentheses, which may hold anything.
     let state = stat.rsplit(')').next().unwrap_or_default();
     matches!(state.trim_start().chars().next(), Some('T' | 't' | 'D'))
 }
 
-/// A descriptor each. Beyond it a death is told by other ranks, or noticed by the network or by silence.
+/// Most processes watched, because each takes a descriptor. Deaths of others are reported by other ranks, or noticed by the
+/// network or by silence.
 const WATCHED_MAX: usize = 256;
 
-/// A thread that makes turns without a sleep looks once in so many turns: every few milliseconds.
+/// Turns without a sleep between two checks, which takes a few milliseconds.
 const TURNS_PER_LOOK: u32 = 4096;
 
 #[cfg(test)]

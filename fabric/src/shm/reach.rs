@@ -1,4 +1,4 @@
-//! How another rank's descriptors are had: from `/proc`, or from the rank itself where that does not show them.
+//! How to get another rank's descriptors: from `/proc`, or from the rank itself if `/proc` does not show them.
 
 use std::{io, os::fd::OwnedFd, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{
     proc,
 };
 
-/// Both ends of a pipe, of which one may be the other, too.
+/// Both ends of a pipe. One descriptor may be both.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) write: OwnedFd,
@@ -19,9 +19,9 @@ pub(super) struct Pipe {
     _read: Option<OwnedFd>,
 }
 
-/// The memory that a rank has published by this number.
+/// Returns the memory that a rank has published as descriptor `number`.
 ///
-/// The caller checks that it got what it wanted: the number may be another one's meanwhile.
+/// The caller must check what it got, because the number may have been reused meanwhile.
 pub(super) fn memory(board: &Board, rank: u32, number: u32) -> io::Result<OwnedFd> {
     let handed = |given: Vec<OwnedFd>| given.into_iter().next();
     find(board, rank, number, OFlags::RDWR, |why| {
@@ -29,7 +29,7 @@ pub(super) fn memory(board: &Board, rank: u32, number: u32) -> io::Result<OwnedF
     })
 }
 
-/// The pipe that a rank has published by this number; as above.
+/// Returns the pipe that a rank has published as descriptor `number`. The same caution applies as for [`memory`].
 pub(super) fn pipe(board: &Board, rank: u32, number: u32) -> io::Result<Pipe> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK;
     let both = find(board, rank, number, flags, Err).map(|write| Pipe { write, _read: None });
@@ -44,10 +44,10 @@ pub(super) fn pipe(board: &Board, rank: u32, number: u32) -> io::Result<Pipe> {
     }
 }
 
-/// What tells when a rank's process has ended.
+/// Returns a handle that tells when a rank's process has ended.
 ///
 /// # Errors
-/// `NotFound` when it has ended, else that there is no descriptor for it.
+/// `NotFound` if the process has ended, otherwise the reason why there is no descriptor for it.
 pub(super) fn life(board: &Board, rank: u32) -> io::Result<Life> {
     let entry = board.entry(rank);
     if !board.own_spaces().number_alike(entry.spaces) {
@@ -62,15 +62,15 @@ pub(super) fn life(board: &Board, rank: u32) -> io::Result<Life> {
         Err(why) => return Err(why.into()),
         Ok(life) => life,
     };
-    // Now that the descriptor holds the process, the pid cannot be reused: is it the one that opened the rank?
+    // Now that the descriptor holds the process, its pid cannot be reused. Check that it is the process that opened the rank.
     match proc::started(entry.pid) {
         Ok(started) if !proc::is_same_start(started, entry.started) => Err(gone()),
         Err(why) if why.kind() == io::ErrorKind::NotFound => Err(gone()),
-        _ => Ok(life), // not known, for want of descriptors
+        _ => Ok(life), // The start time is unknown, for lack of descriptors.
     }
 }
 
-/// A rank that lives answers sooner; of one that does not, others tell.
+/// Time to wait for a living rank's answer. The death of a rank that does not answer is reported by others.
 const MOMENT: Duration = Duration::from_secs(2);
 
 fn find(
@@ -103,7 +103,7 @@ fn hand<T>(
     pick(given).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// The system has it and does not show it.
+/// Returns true if the descriptor exists but the system does not show it to us.
 fn is_hidden(why: &io::Error) -> bool {
     why.kind() == io::ErrorKind::PermissionDenied
 }

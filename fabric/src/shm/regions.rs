@@ -1,7 +1,7 @@
-//! Regions that peers map: the own ones in the segment's table, and the peers' that were mapped on first use.
+//! Regions that peers map: this rank's own in the segment's table, and those of peers, mapped on first use.
 //!
-//! A table entry is a generation (0 when there is no region) and a descriptor. The entry is cleared before the descriptor is
-//! closed, so a peer that finds the same generation before and after it opened the descriptor has opened the region.
+//! A table entry is a generation (0 if there is no region) and a descriptor. The entry is cleared before the descriptor is
+//! closed. A peer that finds the same generation before and after it opened the descriptor has therefore opened that region.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use crate::{
 pub(super) struct Exports {
     segment: Segment,
     rank: u32,
-    /// By slot.
+    /// Generation and region of each slot.
     regions: Vec<(u32, WeakRegion)>,
 }
 
@@ -49,7 +49,8 @@ impl Exports {
         let (slot, generation) = self.free_slot()?;
         let at = Segment::table_entry(slot).ok_or_else(too_many)?;
         let table = self.segment.region();
-        // Who drops the slot's last region may not have said so yet: no peer is to open the new one for it.
+        // The thread that drops the slot's last region may not have cleared the entry yet. Clear it first, so that no peer opens
+        // the new region under the old generation.
         table.atomic_u32(at + GENERATION).store(0, Relaxed);
         fence(Release);
         table.atomic_u32(at + FD).store(fd, Relaxed);
@@ -74,7 +75,7 @@ impl Exports {
         Ok(region)
     }
 
-    /// The key to a range, when it is inside a region of ours.
+    /// Returns the key to a range, if it is inside one of our regions.
     pub(super) fn key_to(&self, range: LocalRange) -> Option<RemoteRegion> {
         (0..)
             .zip(&self.regions)
@@ -120,7 +121,7 @@ impl Exports {
 pub(super) struct Imports(BTreeMap<u32, (u32, Region)>);
 
 impl Imports {
-    /// The region that `key` names, and where in it the granted `len` bytes start.
+    /// Returns the region that `key` names, and the offset where the granted `len` bytes start.
     pub(super) fn resolve(
         &mut self,
         owner: &Owner<'_>,
@@ -153,7 +154,7 @@ impl Imports {
         }
     }
 
-    /// Unmaps what its owner has freed: its memory is the system's again when all who mapped it have let it go.
+    /// Unmaps regions that their owner has released. The system gets their memory back when every rank has unmapped it.
     pub(super) fn let_go_of_freed(&mut self, owner: &Segment) {
         self.0.retain(|slot, (generation, _)| {
             let at = Segment::table_entry(*slot);
@@ -164,7 +165,7 @@ impl Imports {
     }
 }
 
-/// Whose region it is.
+/// The owner of a region.
 #[derive(Debug)]
 pub(super) struct Owner<'a> {
     pub(super) board: &'a Board,
@@ -188,10 +189,11 @@ fn open(
         return Err(Failure::BadRange);
     }
     let region = fd.and_then(|fd| Region::open(fd, len, true));
-    // A copy that ends with a page looks at the next one, which is slow where that is not there: windows have a line to spare.
+    // A copy that ends at a page's end prefetches the next page, which is slow if that is not mapped. Windows have a line to
+    // spare for that.
     let touch_end = |region: &Region| _ = region.atomic_u64(region.len() - 8).load(Relaxed);
     region.inspect(touch_end).map_err(|why| match why.kind() {
-        // Its process has ended: as long as it lives, it has open what its table shows.
+        // The owner's process has ended: while it lives, it keeps open what its table shows.
         io::ErrorKind::NotFound => Failure::PeerDown,
         _ => Failure::Transport(why),
     })

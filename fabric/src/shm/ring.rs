@@ -1,38 +1,39 @@
 //! One direction between two ranks: a ring of slots with one producer and one consumer.
 //!
-//! A slot is two cache lines: a frame word, then the header and, if it fits, the body. The frame's low half is the stamp. At
-//! position `i` the consumer waits for the stamp `i + 1` (modulo 2³²), which no earlier lap left there, so that a slot is
-//! never cleaned; the producer stores the frame last. The consumer says now and then how far it is, and by that gives back the
-//! slots and the chunks that their bodies lay in.
+//! A slot is two cache lines: a frame word, then the header and, if it fits, the body. The low half of the frame is the stamp. At
+//! position `i` the consumer waits for the stamp `i + 1` (modulo 2³²). No earlier lap left that stamp there, so slots are never
+//! cleared. The producer stores the frame last. The consumer publishes its position from time to time, which returns the slots
+//! and the chunks of their bodies.
 //!
-//! A frame also says how many messages its sender had left in cells before, and a cell how far the ring was: so whoever takes one
-//! of either kind knows whether it is ahead of one of the other kind.
+//! A frame also says how many messages its sender had written to cells before, and a cell says how far the ring was. A receiver
+//! that takes a message of either kind therefore knows whether it has overtaken one of the other kind.
 //!
-//! Small-message path: no allocation, lock or system call; one line crosses when header and body fit into 56 bytes.
+//! The path of a small message has no allocation, lock or system call. One cache line crosses if header and body fit into 56
+//! bytes.
 #![expect(unsafe_code, reason = "a header is filled before it is looked at")]
 
 use std::{collections::VecDeque, mem::MaybeUninit};
 
 use crate::driver::Payload;
 
-/// The memory of a ring, as its two ends see it.
+/// The memory of a ring, as seen by both its ends.
 pub(super) trait Memory {
-    /// A power of two.
+    /// Number of slots, a power of two.
     fn slots(&self) -> u32;
-    /// Acquires what the producer wrote before it stored this frame.
+    /// Loads the frame of a slot, and acquires what the producer wrote before it stored this frame.
     fn frame(&self, slot: u32) -> u64;
-    /// Acquires the consumer's reads of the slots before it.
+    /// Loads the consumer's position, and acquires its reads of the slots before that.
     fn tail(&self) -> u32;
-    /// Releases the slots before it.
+    /// Stores the consumer's position, which releases the slots before it.
     fn set_tail(&self, tail: u32);
-    /// Writes `first` and `second` behind the frame, one after the other, and then releases them by the frame. They fit:
-    /// [`ROOM`].
+    /// Writes `first` and then `second` after the frame word, then stores the frame with release ordering. Together they must fit
+    /// into [`ROOM`].
     fn write(&self, slot: u32, first: &[u8], second: &[u8], frame: u64);
-    /// Asks for the first line of a slot, to read it.
+    /// Prefetches the first line of a slot for reading.
     fn prefetch_for_read(&self, slot: u32);
-    /// Asks for the first line of a slot, to write it.
+    /// Prefetches the first line of a slot for writing.
     fn prefetch_for_write(&self, slot: u32);
-    /// Lends `len` bytes at `offset` behind the frame. They are inside the slot.
+    /// Lends `len` bytes at `offset` after the frame word. The range must be inside the slot.
     fn read(&self, slot: u32, offset: usize, len: usize) -> Payload<'_>;
 }
 
@@ -41,11 +42,11 @@ pub(super) trait Memory {
 pub(super) struct Producer<M> {
     memory: M,
     head: u32,
-    /// How far the consumer was when we looked last.
+    /// Position of the consumer when we last loaded it. May be stale, which only makes the ring look fuller than it is.
     tail: u32,
-    /// Chunks under way, and the position that gives each back.
+    /// Position and number of each chunk in flight. A chunk returns when the consumer has passed its position.
     lent: VecDeque<(u32, u32)>,
-    /// Messages left in cells, modulo [`CELLS_MOD`].
+    /// Messages written to cells, modulo [`CELLS_MOD`].
     cells: u8,
 }
 
@@ -61,19 +62,19 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// How many messages were sent.
+    /// Returns how many messages were sent, modulo 2³².
     #[inline]
     pub(super) const fn position(&self) -> u32 {
         self.head
     }
 
-    /// So many messages were left in cells, modulo [`CELLS_MOD`].
+    /// Sets how many messages were written to cells, modulo [`CELLS_MOD`].
     #[inline]
     pub(super) const fn note_cells(&mut self, count: u8) {
         self.cells = count;
     }
 
-    /// Whether a slot is free.
+    /// Returns true if a slot is free.
     #[inline]
     pub(super) fn has_room(&mut self) -> bool {
         if self.head.wrapping_sub(self.tail) < self.memory.slots() {
@@ -83,7 +84,7 @@ impl<M: Memory> Producer<M> {
         self.head.wrapping_sub(self.tail) < self.memory.slots()
     }
 
-    /// Sends a message whose body, if any, fits into the slot. There has to be room.
+    /// Sends a message whose body, if any, fits into the slot. The caller has checked that there is room.
     #[inline]
     pub(super) fn push(&mut self, header: &[u8], body: &[u8]) {
         self.write(
@@ -98,7 +99,7 @@ impl<M: Memory> Producer<M> {
         );
     }
 
-    /// Sends a message whose body of `len` bytes is in `chunk`. There has to be room.
+    /// Sends a message whose body of `len` bytes is in `chunk`. The caller has checked that there is room.
     #[inline]
     pub(super) fn push_chunk(&mut self, header: &[u8], chunk: u32, len: usize) {
         self.lent.push_back((self.head, chunk));
@@ -114,7 +115,7 @@ impl<M: Memory> Producer<M> {
         );
     }
 
-    /// Asks for a slot further on, if it is free: when messages leave in a row, it comes while the next ones are made.
+    /// Prefetches a later slot if it is free. In a burst of messages, its line arrives while the next ones are prepared.
     #[inline]
     pub(super) fn look_ahead(&self) {
         let ahead = self.head.wrapping_add(AHEAD);
@@ -124,19 +125,19 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Asks for the next slot: its line takes about as long to come as an answer does to be made.
+    /// Prefetches the next slot. Its line takes about as long to arrive as an answer takes to be made.
     #[inline]
     pub(super) fn expect(&self) {
         self.memory.prefetch_for_write(self.slot());
     }
 
-    /// Whether chunks are under way.
+    /// Returns true if chunks are in flight.
     #[inline]
     pub(super) fn has_lent(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// Gives back the chunks that the consumer is done with.
+    /// Returns to `give` the chunks that the consumer has released.
     pub(super) fn reclaim(&mut self, mut give: impl FnMut(u32)) {
         if self.lent.is_empty() {
             return;
@@ -152,14 +153,14 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Gives back all chunks: the consumer is gone.
+    /// Returns all chunks to `give`, because the consumer is down.
     pub(super) fn reclaim_all(&mut self, mut give: impl FnMut(u32)) {
         self.lent.drain(..).for_each(|(_, chunk)| give(chunk));
     }
 
     fn look(&mut self) {
         let tail = self.memory.tail();
-        // A tail that did not move forward, or moved past us, is not the consumer's.
+        // Ignore a tail that moved backward or past our head: the consumer never writes such a value.
         if tail.wrapping_sub(self.tail) <= self.head.wrapping_sub(self.tail) {
             self.tail = tail;
         }
@@ -186,14 +187,14 @@ pub(super) struct Consumer<M> {
     published: u32,
 }
 
-/// A message that has come, not looked into yet.
+/// The frame of a message that has arrived and was not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) header: usize,
     pub(super) body: usize,
-    /// The body is in a chunk, and its number in the slot.
+    /// True if the body is in a chunk, whose number is in the slot.
     pub(super) chunk: bool,
-    /// Messages that its sender had left in cells, modulo [`CELLS_MOD`].
+    /// Messages that its sender had written to cells before, modulo [`CELLS_MOD`].
     pub(super) cells: u8,
 }
 
@@ -206,20 +207,20 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Whether a message waits.
+    /// Returns true if a message has arrived.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         stamp_of(self.memory.frame(self.slot())) == self.position.wrapping_add(1)
     }
 
-    /// The next message; `Err` when what came cannot be one.
+    /// Returns the next message, or `Err` if its frame is invalid.
     #[inline]
     pub(super) fn peek(&self) -> Option<Result<Frame, Malformed>> {
         let frame = self.memory.frame(self.slot());
         (stamp_of(frame) == self.position.wrapping_add(1)).then(|| Frame::unpack(frame))
     }
 
-    /// The header of the message that `peek` found.
+    /// Copies out the header of the message that `peek` found.
     #[inline]
     pub(super) fn header<'a>(
         &self,
@@ -228,17 +229,17 @@ impl<M: Memory> Consumer<M> {
     ) -> &'a [u8] {
         let into = &mut into[..frame.header];
         self.memory.read(self.slot(), 0, frame.header).copy_to(into);
-        // SAFETY: `copy_to` has initialised all of `into`.
+        // SAFETY: `copy_to` has initialized all of `into`.
         unsafe { into.assume_init_ref() }
     }
 
-    /// The body of the message that `peek` found, when it is in the slot.
+    /// Returns the body of the message that `peek` found, if it is in the slot.
     #[inline]
     pub(super) fn body(&self, frame: Frame) -> Payload<'_> {
         self.memory.read(self.slot(), frame.header, frame.body)
     }
 
-    /// The number of the chunk that the body is in. Nobody has checked it yet.
+    /// Returns the number of the chunk that holds the body. The caller must check it, because the peer may write anything.
     #[inline]
     pub(super) fn chunk(&self, frame: Frame) -> u32 {
         let mut bytes = [0; size_of::<u32>()];
@@ -248,27 +249,27 @@ impl<M: Memory> Consumer<M> {
         u32::from_le_bytes(bytes)
     }
 
-    /// How many messages were consumed.
+    /// Returns how many messages were consumed, modulo 2³².
     #[inline]
     pub(super) const fn position(&self) -> u32 {
         self.position
     }
 
-    /// Asks for a message further on: if messages come in a row, its line crosses while the next ones are handled.
+    /// Prefetches a later message. In a burst, its line arrives while the next messages are handled.
     #[inline]
     pub(super) fn look_ahead(&self) {
         let slot = self.position.wrapping_add(AHEAD) & (self.memory.slots() - 1);
         self.memory.prefetch_for_read(slot);
     }
 
-    /// Goes on to the next message. Whether it is time to `publish`.
+    /// Moves on to the next message. Returns true if it is time to call `publish`.
     #[inline]
     pub(super) fn advance(&mut self) -> bool {
         self.position = self.position.wrapping_add(1);
         self.position.wrapping_sub(self.published) >= self.memory.slots() / PUBLISHED_PER_LAP
     }
 
-    /// Gives back what was consumed. Whether that was anything.
+    /// Releases the consumed slots to the producer. Returns false if there were none.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         let news = self.published != self.position;
@@ -284,7 +285,7 @@ impl<M: Memory> Consumer<M> {
     }
 }
 
-/// What came is no message: the peer's memory is corrupt.
+/// The frame is invalid, so the peer's memory is corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -347,22 +348,22 @@ impl<M> Consumer<M> {
     }
 }
 
-/// Two cache lines, which the processor's prefetcher takes together.
+/// Bytes of a slot: two cache lines, which the processor's prefetcher loads together.
 pub(super) const SLOT_LEN: usize = 128;
-/// Header and body together that fit into a slot.
+/// Most bytes of header and body together that fit into a slot.
 pub(super) const ROOM: usize = SLOT_LEN - FRAME_LEN;
-/// The longest header: it leaves room for a chunk's number.
+/// Longest header in bytes. It leaves room for a chunk's number.
 pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
 pub(super) const FRAME_LEN: usize = 8;
 
-/// A frame has room for such numbers. Less than half as many messages lie in cells.
+/// Modulus of the cell counts in frames. Fewer than half as many messages fit into the cells, so counts are unambiguous.
 pub(super) const CELLS_MOD: u8 = 128;
 
-/// Lines under way to a busy consumer: two take longer to come than to be worked on, eight are taken from a producer that is
-/// about to write them.
+/// Slots to prefetch ahead of a busy consumer. Two lines take longer to arrive than to process; with eight, lines are taken from
+/// a producer that is about to write them.
 const AHEAD: u32 = 4;
 
-/// From one lap to the next the consumer says this many times how far it is, when it is busy all the time.
+/// How often per lap a consumer that is always busy publishes its position.
 const PUBLISHED_PER_LAP: u32 = 4;
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
-//! A rank's segment: the memory it owns and its peers map.
+//! A rank's segment: the memory that it owns and its peers map.
 //!
-//! One memfd for each rank, sparse, so that what is not used does not exist:
-//! head and contact bits · bits of who is given up · table of regions · for each source rank a control line · for each source
-//! rank a ring and cells · chunks.
-//! The rings and cells are written by the peers they belong to, the chunks by the owner.
+//! One memfd per rank. It is sparse, so unused parts have no pages. In order, it contains:
+//!
+//! - the head and the contact bits;
+//! - the bits of the ranks that the owner has given up;
+//! - the table of regions;
+//! - for each source rank, a control line;
+//! - for each source rank, a ring and cells, written by that rank;
+//! - the chunks, written by the owner.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -25,26 +29,26 @@ use super::{
 };
 use crate::memory::Region;
 
-/// A mapped segment, own or a peer's. Its shape was checked against its length.
+/// A mapped segment, our own or a peer's. Its shape was checked against its length.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     region: Region,
     shape: Shape,
 }
 
-/// The counts that a segment's layout follows from.
+/// The counts that determine a segment's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Ranks of the node.
+    /// Number of ranks on the node.
     pub(super) size: u32,
-    /// Slots of each ring; a power of two.
+    /// Slots of each ring, a power of two.
     pub(super) slots: u32,
-    /// Chunks of the pool.
+    /// Chunks in the pool.
     pub(super) chunks: u32,
 }
 
 impl Segment {
-    /// The segment of `rank`, which is us.
+    /// Creates the segment of `rank`, which is this rank.
     pub(super) fn create(board: &Board, rank: u32, shape: Shape) -> io::Result<Self> {
         let region = Region::create("ripstop-segment", shape.len(), false)?;
         region.reserve(0, HEAD_LEN)?;
@@ -65,7 +69,7 @@ impl Segment {
         Ok(Self { region, shape })
     }
 
-    /// Maps the segment of a peer.
+    /// Maps a peer's segment.
     pub(super) fn open(board: &Board, rank: u32, entry: &Entry) -> io::Result<Self> {
         let fd = reach::memory(board, rank, entry.segment_fd)?;
         let len = usize::try_from(entry.segment_len).unwrap_or(usize::MAX);
@@ -96,36 +100,37 @@ impl Segment {
         self.shape
     }
 
-    /// The descriptor and the length that the board publishes.
+    /// Returns the descriptor and the length in bytes that the board publishes.
     pub(super) fn published(&self) -> io::Result<(u32, u64)> {
         let fd = u32::try_from(self.region.as_fd().as_raw_fd()).map_err(io::Error::other)?;
         Ok((fd, self.region.len() as u64))
     }
 
-    /// What keys to the owner's plain memory carry, so that a key of another life or of chance is not taken for one.
+    /// Returns a random value that keys to the owner's plain memory carry, so that keys of an earlier process and random ones are
+    /// refused.
     pub(super) fn secret(&self) -> u64 {
         self.region.atomic_u64(SECRET_AT).load(Relaxed)
     }
 
-    /// Moves on whenever a rank makes contact.
+    /// Counter that grows whenever a rank makes contact.
     #[inline]
     pub(super) fn contacts(&self) -> &AtomicU32 {
         self.region.atomic_u32(CONTACTS_AT)
     }
 
-    /// Tells the owner that `rank` writes to its ring from now on.
+    /// Notifies the owner that `rank` writes to its ring from now on.
     pub(super) fn contact(&self, rank: u32) {
         self.contact_word(rank / 32)
             .fetch_or(1 << (rank % 32), AcqRel);
         self.contacts().fetch_add(1, Release);
     }
 
-    /// Who made contact, 32 ranks to a word.
+    /// Bits of the ranks that made contact, 32 ranks to a word.
     pub(super) fn contact_word(&self, word: u32) -> &AtomicU32 {
         self.region.atomic_u32(CONTACT_BITS_AT + index(word) * 4)
     }
 
-    /// The owner has given `rank` up: it is not to reach into the owner's memory any more.
+    /// Records that the owner has given up `rank`, which must not access the owner's memory any more.
     pub(super) fn close_to(&self, rank: u32) {
         self.closed_word(rank).fetch_or(1 << (rank % 32), AcqRel);
     }
@@ -140,7 +145,7 @@ impl Segment {
             .atomic_u32(CLOSED_BITS_AT + index(rank / 32) * 4)
     }
 
-    /// The owner's table of regions.
+    /// Returns the offset of an entry in the owner's table of regions, or `None` if there is no such slot.
     pub(super) const fn table_entry(slot: u32) -> Option<usize> {
         if slot < TABLE_SLOTS {
             Some(HEAD_LEN + index(slot) * TABLE_ENTRY_LEN)
@@ -149,7 +154,7 @@ impl Segment {
         }
     }
 
-    /// Makes the pages that `rank` needs to send to the owner, so that no access to them can fail later.
+    /// Makes the pages that `rank` needs to send to the owner, so that no later access to them can fail.
     pub(super) fn reserve_ring(&self, rank: u32) -> io::Result<()> {
         self.region.reserve(self.shape.control(rank), CONTROL_LEN)?;
         self.region
@@ -164,27 +169,27 @@ impl Segment {
 }
 
 impl Shape {
-    /// Where `rank`'s control line is.
+    /// Offset of the control line of `rank`.
     pub(super) const fn control(self, rank: u32) -> usize {
         HEAD_LEN + TABLE_LEN + index(rank) * CONTROL_LEN
     }
 
-    /// Where `rank`'s ring is.
+    /// Offset of the ring of `rank`.
     pub(super) const fn ring(self, rank: u32) -> usize {
         self.control(self.size).next_multiple_of(PAGE) + index(rank) * self.inbound_len()
     }
 
-    /// Where the cells for `rank`'s messages are.
+    /// Offset of the cells for messages from `rank`.
     pub(super) const fn cells(self, rank: u32) -> usize {
         self.ring(rank) + self.ring_len()
     }
 
-    /// Where a chunk is.
+    /// Offset of a chunk.
     pub(super) const fn chunk(self, chunk: u32) -> usize {
         self.ring(self.size).next_multiple_of(PAGE) + index(chunk) * CHUNK_LEN
     }
 
-    /// Powers of two and bounds, so that no layout overflows.
+    /// Returns true if all counts are within bounds and `slots` is a power of two, so that no layout overflows.
     pub(super) const fn is_sane(self) -> bool {
         self.slots.is_power_of_two()
             && self.slots <= SLOTS_MAX
@@ -196,7 +201,7 @@ impl Shape {
         index(self.slots) * SLOT_LEN
     }
 
-    /// Bytes of a ring and of the cells behind it.
+    /// Length in bytes of a ring plus the cells after it.
     pub(super) const fn inbound_len(self) -> usize {
         self.ring_len() + CELLS_LEN
     }
@@ -206,10 +211,10 @@ impl Shape {
     }
 }
 
-/// Bytes of a chunk: the longest body.
+/// Length of a chunk in bytes, which is also the longest body.
 pub(super) const CHUNK_LEN: usize = 8192;
 
-/// Regions that a rank can have at a time.
+/// Most regions that a rank can have at a time.
 pub(super) const TABLE_SLOTS: u32 = 1024;
 const TABLE_ENTRY_LEN: usize = 16;
 pub(super) const TABLE_LEN: usize = index(TABLE_SLOTS) * TABLE_ENTRY_LEN;

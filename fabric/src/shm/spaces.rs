@@ -1,7 +1,7 @@
-//! The namespaces of a process, and what in them keeps others from its descriptors.
+//! The namespaces of a process, and what in them hides its descriptors from others.
 //!
-//! Numbers of processes mean something within one PID namespace only, and the system shows a process's descriptors under `/proc`
-//! to those of its user, in its user namespace, if it is dumpable.
+//! A pid is meaningful within one PID namespace only. The system shows a process's descriptors under `/proc` only to processes of
+//! the same user in the same user namespace, and only if the process is dumpable.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -9,7 +9,7 @@ use rustix::process::{DumpableBehavior, dumpable_behavior};
 
 use super::proc;
 
-/// Which namespaces a process is in. A number is 0 where the process cannot tell it, for want of a `/proc` of its own.
+/// The namespaces that a process is in. A number is 0 if the process cannot determine it, for lack of its own `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spaces {
     pub(super) user: u32,
@@ -17,7 +17,7 @@ pub(super) struct Spaces {
 }
 
 impl Spaces {
-    /// Those of this process.
+    /// Returns the namespaces of this process.
     pub(super) fn own() -> Self {
         let number = |name| {
             let found = std::fs::metadata(format!("/proc/self/ns/{name}")).ok();
@@ -30,22 +30,23 @@ impl Spaces {
         }
     }
 
-    /// Whether a number names the same process here and there.
+    /// Returns true if a pid names the same process in both.
     pub(super) const fn number_alike(self, other: Self) -> bool {
         self.pid != 0 && self.pid == other.pid
     }
 
-    /// Whether processes of both, of one user and dumpable, find each other's descriptors.
+    /// Returns true if processes of both can open each other's descriptors, provided that they are dumpable and of one user.
     pub(super) const fn are_open_to(self, other: Self) -> bool {
         self.number_alike(other) && self.user != 0 && self.user == other.user
     }
 
-    /// Whether the process is in the namespaces that the system starts with: then others may be in some of their own.
+    /// Returns true if these are the system's initial namespaces. Other processes may then still be in namespaces of their own.
     pub(super) const fn are_first(self) -> bool {
         self.user == FIRST_USER && self.pid == FIRST_PID
     }
 
-    /// Why this process does not find the descriptors of `peer`, which is in `theirs`: the end of a sentence, with what to do.
+    /// Returns why this process cannot open the descriptors of `peer`, which is in `theirs`: the end of a sentence, with a
+    /// remedy.
     pub(super) fn obstacle(self, theirs: Self, peer: &str) -> String {
         if self.pid == 0 {
             "this process has no /proc that shows its PID namespace: mount one".to_owned()
@@ -68,12 +69,12 @@ impl Spaces {
     }
 }
 
-/// Whether this process shows its descriptors to others of its user.
+/// Returns true if this process shows its descriptors to other processes of its user.
 pub(super) fn is_dumpable() -> bool {
     matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable))
 }
 
-/// What `linux/proc_ns.h` says.
+/// Inode numbers of the initial namespaces, from `linux/proc_ns.h`.
 const FIRST_USER: u32 = 0xEFFF_FFFD;
 const FIRST_PID: u32 = 0xEFFF_FFFC;
 

@@ -1,4 +1,5 @@
-//! Descriptors to give up where a process has no others: who is to be woken through a pipe, and is not, sleeps for ever.
+//! Spare descriptors, closed temporarily when a process has run out of them. Otherwise a peer that sleeps on a pipe could not be
+//! woken and would sleep forever.
 
 use std::{
     fs::File,
@@ -6,14 +7,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-/// One for the pipe, and one to see whose it is; nothing where they could not be had again.
+/// Two spare descriptors: one for the pipe, and one to check whose it is. `None` if they could not be opened again.
 #[derive(Debug)]
 pub(super) struct Spare(Mutex<Option<[OwnedFd; 2]>>);
 
-/// Those of this process, as long as somebody keeps them.
+/// The spare descriptors of this process, as long as they are held.
 static KEPT: Mutex<Weak<Spare>> = Mutex::new(Weak::new());
 
-/// Has them ready for as long as this is kept.
+/// Opens the spare descriptors, and keeps them as long as the result is held.
 pub(super) fn keep() -> Arc<Spare> {
     let mut kept = lock(&KEPT);
     if let Some(spare) = kept.upgrade() {
@@ -24,7 +25,7 @@ pub(super) fn keep() -> Arc<Spare> {
     spare
 }
 
-/// Does what needs two more descriptors, and closes them again.
+/// Runs `work` with two more descriptors available, by closing the spare ones meanwhile.
 pub(super) fn instead<R>(work: impl FnOnce() -> R) -> R {
     let Some(spare) = lock(&KEPT).upgrade() else {
         return work();

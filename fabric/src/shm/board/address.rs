@@ -20,8 +20,8 @@ use super::{
 use crate::memory::Region;
 
 impl Board {
-    /// What another process of this node needs to attach: less than 100 bytes, no spaces. It is good as long as this value
-    /// lives.
+    /// Returns what another process of this node needs to attach: less than 100 bytes, without spaces. It is valid as long as
+    /// this value lives.
     #[must_use]
     pub fn address(&self) -> String {
         let (pid, fd) = (std::process::id(), self.region.as_fd().as_raw_fd());
@@ -38,7 +38,7 @@ impl Board {
     /// Maps the board that a leader on this node created.
     ///
     /// # Errors
-    /// A sentence that says what to do, when the address is not one, the leader cannot be reached, or what is there is not its
+    /// A sentence that says what to do, if the address is invalid, the leader cannot be reached, or the memory there is not its
     /// board.
     pub fn attach(address: &str) -> io::Result<Self> {
         let Some(parsed) = Address::parse(address) else {
@@ -69,7 +69,7 @@ impl Board {
         };
         match found.check() {
             Ok(()) => {
-                found.look_where(); // Before the maker sees that all are here.
+                found.look_where(); // Before the creator sees that all ranks are here.
                 found.region.atomic_u32(ATTACHED_AT).fetch_add(1, AcqRel);
                 found.tell();
                 Ok(found)
@@ -117,9 +117,9 @@ struct Address {
     len: usize,
     size: u32,
     cookie: u64,
-    /// What the maker's socket is named by.
+    /// Number from which the name of the creator's socket is made.
     name: u64,
-    /// Where the maker is.
+    /// Namespaces of the creator.
     spaces: Spaces,
 }
 
@@ -143,7 +143,7 @@ impl Address {
         sane.then_some(address)
     }
 
-    /// The board's descriptor, from where the maker shows it or else from the maker.
+    /// Opens the board's descriptor under `/proc`, or asks the creator for it if it is hidden there.
     fn open(&self, own: Spaces) -> io::Result<OwnedFd> {
         let hidden = if own.number_alike(self.spaces) {
             match proc::open_fd_of(self.pid, self.fd, OFlags::RDWR) {

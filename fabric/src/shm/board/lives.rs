@@ -1,12 +1,12 @@
-//! The life of a rank's line: who moves it from one state to the next.
+//! The life of a rank's line on the board: its states, and which process makes each transition.
 //!
-//! Its owner takes it from `ABSENT` by way of `ARRIVING` to `ARRIVED`, to `OPENING`, to `READY` and to `FINISHED` or `FAILED`.
-//! Others only move it to `FAILED`: from `ABSENT` or `ARRIVING` when it is late, and later when its process has ended. So each
-//! step is a compare-and-exchange, and none leads out of `FINISHED` and `FAILED`. Where ranks have another driver than shared
-//! memory, a line stays `ARRIVED` until its owner says how it ends.
+//! The owner takes its line from `ABSENT` through `ARRIVING`, `ARRIVED`, `OPENING` and `READY` to `FINISHED` or `FAILED`. Other
+//! ranks only move it to `FAILED`: from `ABSENT` or `ARRIVING` if it is late, and from later states if its process has ended.
+//! Each transition is a compare-and-exchange, and none leads out of `FINISHED` or `FAILED`. If ranks use another driver than
+//! shared memory, a line stays `ARRIVED` until its owner records how it ends.
 //!
-//! Which process the owner is stands in the line from `ARRIVED` on: it is written in `ARRIVING`, by whoever took the line, and
-//! whoever then reads the state with acquire sees it. All that peers need is published in the same way with `READY`.
+//! From `ARRIVED` on, the line names the owner's process. The owner writes that in state `ARRIVING`, so a rank that then reads
+//! the state with acquire ordering sees it. Everything else that peers need is published in the same way with `READY`.
 
 use std::sync::atomic::{
     AtomicU32,
@@ -26,24 +26,26 @@ use super::{
 use crate::counters::Counters;
 
 impl Board {
-    /// Says that `rank` is in this process, before it opens its driver: from here on the others notice when the process ends.
-    /// Whether the rank's line was free until now.
+    /// Records that `rank` is in this process, before it opens its driver. From then on the other ranks notice when the process
+    /// ends.
+    ///
+    /// Returns true if the rank's line was free until now.
     pub fn arrive(&self, rank: u32) -> bool {
         rank < self.size && self.come(rank)
     }
 
-    /// Says that `rank`, which is in this process, has failed, and wakes who waits for it. When it had ended before, nothing
-    /// happens.
+    /// Records that `rank`, which is in this process, has failed, and wakes the ranks that wait for it. Does nothing if it had
+    /// ended before.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If there is no such rank.
     pub fn fail(&self, rank: u32) {
         if self.end(rank, &[ABSENT, ARRIVING, ARRIVED, OPENING, READY]) {
             self.tell_all();
         }
     }
 
-    /// Counts all ranks as failed that have not come to the board, and wakes who waits for them.
+    /// Marks all ranks as failed that have not arrived on the board, and wakes the ranks that wait for them.
     pub fn fail_absent(&self) {
         let missed = (0..self.size).filter(|rank| self.miss(*rank)).count();
         if missed > 0 {
@@ -51,24 +53,24 @@ impl Board {
         }
     }
 
-    /// The process that a rank is in, from its arrival to its end.
+    /// Returns the process of a rank, from its arrival to its end.
     pub(in super::super) fn process_of(&self, rank: u32) -> Option<LifeName> {
         let there = WITH_PROCESS.contains(&self.state(rank).load(Acquire));
         there.then(|| self.long(rank, LIFE).load(Relaxed))
     }
 
-    /// Takes a rank's line for its driver, so that nobody else opens the same rank: whether that was possible.
+    /// Claims a rank's line for its driver, so that no other driver opens the same rank. Returns true on success.
     pub(in super::super) fn claim(&self, rank: u32) -> bool {
         self.come(rank);
         self.process_of(rank) == Some(own_life()) && self.step(rank, ARRIVED, OPENING)
     }
 
-    /// Gives a claimed line back.
+    /// Releases a claimed line.
     pub(in super::super) fn disclaim(&self, rank: u32) {
         self.step(rank, OPENING, ARRIVED);
     }
 
-    /// Fills a claimed line: from here on the rank can be reached. `false` when others have counted it as failed.
+    /// Fills a claimed line, after which the rank can be reached. Returns false if other ranks already count it as failed.
     pub(in super::super) fn enter(&self, rank: u32, entry: &Entry) -> bool {
         self.word(rank, SEGMENT_FD).store(entry.segment_fd, Relaxed);
         self.long(rank, SEGMENT_LEN)
@@ -81,40 +83,41 @@ impl Board {
         entered
     }
 
-    /// Marks a rank of this process as gone. Returns true if it was there until now: then its neighbors have to be told.
+    /// Marks a rank of this process as ended. Returns true if it was ready until now: then its neighbors must be notified.
     pub(in super::super) fn leave(&self, rank: u32, failed: bool) -> bool {
         let left = self.step(rank, READY, if failed { FAILED } else { FINISHED });
         if left {
             self.changes().fetch_add(1, Release);
         }
-        // Even if the board says nonsense: the thread may be listening at sockets in a directory.
+        // Do this even if the board's contents are invalid, because the thread may be listening at sockets in a directory.
         self.release_thread(rank);
         left
     }
 
-    /// Says that a rank has told all who sleep that it left.
+    /// Records that a rank has notified all sleeping ranks that it left.
     pub(in super::super) fn say_told(&self, rank: u32) {
         self.word(rank, TOLD).store(1, Relaxed);
     }
 
-    /// Whether a rank left whose process has ended before it could tell: whoever asks first has to.
+    /// Returns true if a rank left but its process ended before it could notify the others. Only the first caller gets true, and
+    /// must do that.
     pub(in super::super) fn left_untold(&self, rank: u32, process: LifeName) -> bool {
         ENDED.contains(&self.state(rank).load(Acquire))
             && self.long(rank, LIFE).load(Relaxed) == process
             && self.word(rank, TOLD).swap(1, Relaxed) == 0
     }
 
-    /// Marks a rank as failed whose process has ended. Whether it counted as living until now.
+    /// Marks a rank whose process has ended as failed. Returns true if it counted as living until now.
     pub(in super::super) fn bury(&self, rank: u32) -> bool {
         self.end(rank, &WITH_PROCESS)
     }
 
-    /// Marks a rank as failed that was waited for long enough. Whether it had not come.
+    /// Marks a rank as failed that was waited for long enough. Returns true if it had not arrived.
     pub(in super::super) fn miss(&self, rank: u32) -> bool {
         self.end(rank, &[ABSENT, ARRIVING])
     }
 
-    /// How a rank with another driver than shared memory has ended.
+    /// Records how a rank with another driver than shared memory has ended.
     pub(crate) fn say_end(&self, rank: u32, failed: bool) {
         let how = if failed { FAILED } else { FINISHED };
         let ends = |state| (state != FAILED).then_some(how);
@@ -158,8 +161,8 @@ impl Board {
         self.word(rank, STATE)
     }
 
-    /// Wakes every rank that may sleep, also one that the rank which is gone was about to wake, with the fence of those who have
-    /// no barrier.
+    /// Wakes every rank that may sleep, even one that a dead rank was about to wake. Fences, as this process may have no
+    /// `membarrier`.
     pub(super) fn tell_all(&self) {
         let counters = Counters::default();
         for rank in (0..self.size).filter(|rank| self.state(*rank).load(Acquire) == READY) {
@@ -168,6 +171,6 @@ impl Board {
     }
 }
 
-/// The states in which a line names a process that counts as living.
+/// States in which a line names a process that counts as living.
 const WITH_PROCESS: [u32; 3] = [ARRIVED, OPENING, READY];
 const ENDED: [u32; 2] = [FINISHED, FAILED];

@@ -1,4 +1,4 @@
-//! The node's table of ranks: who is there, how to reach their memory, how to wake them.
+//! The node's table of ranks: which are there, how to reach their memory, and how to wake them.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -30,50 +30,51 @@ use crate::{driver::FutexWord, memory::Region};
 
 /// The table of the ranks of one node, in one memfd that all of them map.
 ///
-/// The node's leader creates it and passes its [`address`](Self::address) through the bootstrap; the others attach. It needs
-/// 128 bytes for each rank, once per node.
+/// The node's leader creates it and passes its [`address`](Self::address) through the bootstrap; the other ranks attach. It takes
+/// 128 bytes per rank, plus a note for each rank, once per node.
 #[derive(Clone, Debug)]
 pub struct Board {
     region: Region,
     size: u32,
-    /// How many ranks of the job there is room for notes of.
+    /// Number of ranks of the job for which there is room for notes.
     job: u32,
     cookie: u64,
-    /// What its sockets are named by.
+    /// Number from which the names of its sockets are made.
     name: u64,
     /// The namespaces of this process.
     spaces: Spaces,
-    /// The longest that this process waits until another rank hands something over.
+    /// Longest time that this process waits until another rank hands over a descriptor.
     patience: Duration,
 }
 
-/// What the board says about a rank.
+/// State of a rank on the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerState {
-    /// It has not opened its driver yet.
+    /// The rank has not opened its driver yet.
     Absent,
-    /// It can be reached.
+    /// The rank can be reached.
     Ready,
-    /// It closed its driver in good order.
+    /// The rank closed its driver properly.
     Finished,
-    /// Its process ended, or it gave up, without closing; or it was waited for too long.
+    /// The rank's process ended without closing, or the rank gave up, or it was waited for too long.
     Failed,
 }
 
 impl Board {
-    /// A new board for `size` ranks, all absent.
+    /// Creates a board for `size` ranks, all absent.
     ///
     /// # Errors
-    /// `InvalidInput` for no ranks or more than 30 000; else what the system said when there was no memory for it.
+    /// `InvalidInput` for no ranks or more than 30 000; otherwise the system's error when there is no memory.
     pub fn create(size: u32) -> io::Result<Self> {
         Self::create_in_job(size, 0)
     }
 
-    /// As [`create`](Self::create), with room for a note about each of the `job` ranks of all nodes, of 200 bytes each.
+    /// Creates a board like [`create`](Self::create), with room for a note of 200 bytes about each of the `job` ranks of all
+    /// nodes.
     ///
     /// # Errors
-    /// As there.
+    /// The same as for [`create`](Self::create).
     pub fn create_in_job(size: u32, job: u32) -> io::Result<Self> {
         if size == 0 || size > SIZE_MAX {
             let why = format!("a board for {size} ranks: a node has 1 to {SIZE_MAX}");
@@ -99,11 +100,12 @@ impl Board {
         Ok(board)
     }
 
-    /// Waits until all other ranks have attached. A board is found through its maker's open descriptor, so its maker waits
-    /// for them before it may end.
+    /// Waits until all other ranks have attached.
+    ///
+    /// A board is found through its creator's open descriptor, so the creator must not end before that.
     ///
     /// # Errors
-    /// How many had attached when nothing new had come for `limit`.
+    /// The number of ranks that had attached, if nothing new happened for `limit`.
     pub fn wait_for_all(&self, limit: Duration) -> Result<(), u32> {
         let attached = self.region.atomic_u32(ATTACHED_AT);
         self.wait(limit, || match attached.load(Acquire) {
@@ -112,16 +114,16 @@ impl Board {
         })
     }
 
-    /// How many ranks the node has.
+    /// Returns how many ranks the node has.
     #[must_use]
     pub const fn size(&self) -> u32 {
         self.size
     }
 
-    /// Says which processor `rank` runs on: the one that the calling thread is on now.
+    /// Publishes which processor `rank` runs on: the one that the calling thread is on now.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If there is no such rank.
     pub fn publish_cpu(&self, rank: u32) {
         let cpu =
             u32::try_from(rustix::thread::sched_getcpu()).map_or(0, |cpu| cpu.wrapping_add(1));
@@ -131,19 +133,19 @@ impl Board {
         }
     }
 
-    /// The processor that `rank` last said it runs on.
+    /// Returns the processor that `rank` last published.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If there is no such rank.
     #[must_use]
     pub fn cpu_of(&self, rank: u32) -> Option<u32> {
         self.word(rank, CPU).load(Relaxed).checked_sub(1)
     }
 
-    /// Whether `rank` is there.
+    /// Returns the state of `rank`.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If there is no such rank.
     #[must_use]
     pub fn state_of(&self, rank: u32) -> PeerState {
         match self.word(rank, STATE).load(Acquire) {
@@ -154,7 +156,7 @@ impl Board {
         }
     }
 
-    /// Waits until `there` says so, or as long as something new comes within each `limit`.
+    /// Waits until `there` returns `Ok`. Gives up when nothing on the board has changed for `limit`.
     fn wait(&self, limit: Duration, mut there: impl FnMut() -> Result<(), u32>) -> Result<(), u32> {
         let (mut seen, mut end) = (None, Duration::ZERO);
         loop {
@@ -167,7 +169,7 @@ impl Board {
             if seen.replace(now) != Some(now) {
                 end = time.saturating_add(limit);
             }
-            // Signals end a wait, and there may be one every second.
+            // A signal ends a wait early, and there may be one every second, so wait only for the rest of the time.
             let left = Timespec::try_from(end.saturating_sub(time)).map_err(|_| missing)?;
             match futex::wait(self.changes(), Flags::empty(), now, Some(&left)) {
                 Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
@@ -176,10 +178,10 @@ impl Board {
         }
     }
 
-    /// Wakes who waits.
+    /// Wakes all processes that wait for a change on the board.
     fn tell(&self) {
         self.changes().fetch_add(1, Release);
-        // Nobody sleeps is no failure.
+        // Ignore the result: it is fine if no process was waiting.
         let _woken = futex::wake(self.changes(), Flags::empty(), self.size);
     }
 
@@ -187,7 +189,7 @@ impl Board {
         self.cookie
     }
 
-    /// What a rank wrote when it entered. It is hostile like everything that others write.
+    /// Returns what a rank wrote when it entered. Like everything that peers write, it may be invalid.
     pub(super) fn entry(&self, rank: u32) -> Entry {
         Entry {
             pid: self.word(rank, PID).load(Relaxed),
@@ -204,7 +206,7 @@ impl Board {
         }
     }
 
-    /// A rank that has another driver beside this one is about to close both.
+    /// Records that a rank which has another driver next to this one is about to close both.
     pub(crate) fn say_closing(&self, rank: u32) {
         self.word(rank, CLOSING).store(1, Release);
     }
@@ -213,19 +215,19 @@ impl Board {
         self.word(rank, CLOSING).load(Acquire) != 0
     }
 
-    /// With whose memory a rank's system call copies now: one more than that rank's place, or 0.
+    /// One more than the place of the rank whose memory this rank's system call is copying now, or 0 if it is not copying.
     #[inline]
     pub(super) fn copies_with(&self, rank: u32) -> &AtomicU32 {
         self.word(rank, COPIES_WITH)
     }
 
-    /// Moves on whenever a rank comes, goes or is given up.
+    /// Counter that grows whenever a rank arrives, ends or is given up.
     #[inline]
     pub(super) fn changes(&self) -> &AtomicU32 {
         self.region.atomic_u32(CHANGES_AT)
     }
 
-    /// The word that a rank sleeps on.
+    /// Returns the word that a rank sleeps on.
     pub(super) fn bell(&self, rank: u32) -> FutexWord {
         FutexWord::new(self.region.clone(), self.at(rank, BELL))
     }
@@ -244,31 +246,31 @@ impl Board {
     }
 }
 
-/// What a rank tells the others about itself.
+/// What a rank publishes about itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Its process, from its arrival on.
+    /// Process ID, valid from the rank's arrival on.
     pub(super) pid: u32,
     pub(super) started: u64,
     pub(super) segment_fd: u32,
     pub(super) segment_len: u64,
-    /// The pipe that wakes it, when it is not the futex.
+    /// Pipe that wakes the rank, if it is not woken by the futex.
     pub(super) pipe_fd: Option<u32>,
-    /// It cannot use `membarrier`, so whoever rings its bell has to use a fence.
+    /// True if the rank cannot use `membarrier`, so that peers that ring its bell must fence.
     pub(super) fence: bool,
-    /// What names its process on this board: pids are numbers in a namespace.
+    /// Name of the rank's process on this board, because pids are only valid within a namespace.
     pub(super) life: u64,
     pub(super) spaces: Spaces,
 }
 
 impl Entry {
-    /// Its pid, and when it started: together no other process ever has them.
+    /// Returns pid and start time, which together name a process uniquely.
     pub(super) const fn process(&self) -> (u32, u64) {
         (self.pid, self.started)
     }
 }
 
-/// A rank or a count as an index: they have at most 32 bits.
+/// Converts a rank or a count to an index. Both have at most 32 bits.
 pub(super) const fn index(n: u32) -> usize {
     n as usize
 }
@@ -279,10 +281,10 @@ const fn board_len(size: u32, job: u32) -> usize {
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
 const VERSION: u32 = 7;
-/// So that a segment's contact bits fit into its first page.
+/// Most ranks, so that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
-// The head: two lines that hardly ever change, so that looking at them costs nothing.
+// The head: two lines that hardly ever change, so reading them is cheap.
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 8;
 const SIZE_AT: usize = 12;
@@ -296,7 +298,7 @@ const PATHS_AT: usize = 52;
 const CHANGES_AT: usize = 64;
 const RANKS_AT: usize = 128;
 
-// Each rank: a line that is written once, and a line that its owner and its wakers write.
+// Each rank has a line that is written once, and a line that its owner and its wakers write.
 pub(super) const RANK_LEN: usize = 128;
 const STATE: usize = 0;
 const PID: usize = 4;

@@ -1,4 +1,4 @@
-//! Notes that ranks leave for one another on the board: where their end of another fabric is, say.
+//! Notes that ranks leave for one another on the board, such as the addresses of their ends of another fabric.
 
 use std::{
     sync::atomic::Ordering::{Acquire, Relaxed, Release},
@@ -9,31 +9,31 @@ use super::{Board, PeerState, RANK_LEN, RANKS_AT, index};
 use crate::driver::ADDRESS_MAX;
 
 impl Board {
-    /// The longest note, in bytes.
+    /// Longest note in bytes.
     pub const NOTE_MAX: usize = ADDRESS_MAX;
 
-    /// Leaves a note about `rank` for the others, once: where its end of another fabric is, say.
+    /// Leaves a note about `rank` for the other ranks, such as its address in another fabric. To be called once per rank.
     ///
     /// # Panics
-    /// When there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
+    /// If there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
     pub fn leave_note(&self, rank: u32, note: &[u8]) {
         self.write_note(self.note_at(rank), note);
         self.tell();
     }
 
-    /// The notes of all ranks, once they are there.
+    /// Returns the notes of all ranks, once they are there.
     ///
     /// # Errors
-    /// The first rank that had left none when nothing new had come for `limit`, or when it had failed.
+    /// The first rank without a note, if nothing new happened for `limit`, or if that rank has failed.
     pub fn notes(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
         let has_failed = |rank| self.state_of(rank) == PeerState::Failed;
         self.read_notes(limit, self.size, |rank| self.note_at(rank), has_failed)
     }
 
-    /// Leaves a note about each rank of the job for the ranks of this node. Whoever created the board does it, once.
+    /// Leaves a note about each rank of the job for the ranks of this node. The creator of the board does this, once.
     ///
     /// # Panics
-    /// When there is not one for each rank of the job, or as [`leave_note`](Self::leave_note).
+    /// If there is not one note per rank of the job; otherwise like [`leave_note`](Self::leave_note).
     pub fn leave_notes_of_job(&self, notes: &[Vec<u8>]) {
         assert_eq!(notes.len(), index(self.job), "notes for the ranks of a job");
         for (rank, note) in (0..).zip(notes) {
@@ -42,10 +42,10 @@ impl Board {
         self.tell();
     }
 
-    /// The notes about all ranks of the job, once they are there.
+    /// Returns the notes about all ranks of the job, once they are there.
     ///
     /// # Errors
-    /// The first rank that there was none of when nothing new had come for `limit`.
+    /// The first rank without a note, if nothing new happened for `limit`.
     pub fn notes_of_job(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
         self.read_notes(limit, self.job, |rank| self.job_at(rank), |_| false)
     }
@@ -116,6 +116,7 @@ impl Board {
     }
 }
 
-// Behind them the notes of the ranks, then those of all ranks of the job. Where no other fabric is used, nobody touches them.
-/// The length of a note, in 8 bytes, and the note.
+// The lines are followed by the notes of the node's ranks, then those of all ranks of the job. Without another fabric, these
+// pages stay untouched.
+/// Length of a note in memory: 8 bytes for its length, and the note.
 pub(super) const NOTE_LEN: usize = 8 + Board::NOTE_MAX;

@@ -1,4 +1,5 @@
-//! Ranks that do not find one another's descriptors under `/proc`: what the board says of them, and how they are called.
+//! Ranks that cannot open one another's descriptors under `/proc`: what the board says about them, and how to call the threads
+//! that hand descriptors over.
 
 use std::{
     io,
@@ -21,38 +22,39 @@ use super::{
 };
 
 impl Board {
-    /// Hands the board to ranks that do not find it by its address alone, because they are in namespaces of their own, as long as
-    /// what comes back is kept: until all [have attached](Self::wait_for_all).
+    /// Hands the board to ranks that cannot find it by its address alone, because they are in other namespaces.
+    ///
+    /// Does so as long as the result is kept, which should be until all ranks [have attached](Self::wait_for_all).
     ///
     /// # Errors
-    /// What the system said when there was no socket or no thread.
+    /// The system's error if there was no socket or no thread.
     pub fn meet(&self) -> io::Result<Meeting> {
         Meeting::open(self)
     }
 
-    /// What names its sockets, which is no secret.
+    /// Returns the number from which the names of its sockets are made. It is not a secret.
     pub(in super::super) const fn name(&self) -> u64 {
         self.name
     }
 
-    /// Whether ranks may have to ask for descriptors, so that each needs a thread that answers.
+    /// Returns true if ranks may have to ask for descriptors, so that each rank needs a thread that answers.
     pub(in super::super) fn hands_over(&self) -> bool {
         self.spread().load(Acquire) != TOGETHER
     }
 
-    /// Whether the system keeps a rank from another one's descriptors, and so from its memory.
+    /// Returns true if the system hides a rank's descriptors from another one, and so its memory.
     pub(in super::super) fn is_split(&self) -> bool {
         self.spread().load(Acquire) == SPLIT
     }
 
-    /// One rank does not find another one's descriptors: from here on each hands over its own.
+    /// Records that a rank cannot open another one's descriptors. From now on each rank hands over its own.
     pub(in super::super) fn split(&self) {
         if self.spread().swap(SPLIT, AcqRel) != SPLIT {
             self.tell_all();
         }
     }
 
-    /// Whether ranks look for sockets in directories, because they are in several network namespaces.
+    /// Returns true if ranks look for sockets in directories, because they are in different network namespaces.
     pub(in super::super) fn needs_paths(&self) -> bool {
         self.region.atomic_u32(PATHS_AT).load(Acquire) != 0
     }
@@ -61,7 +63,7 @@ impl Board {
         self.region.atomic_u32(PATHS_AT).store(1, Release);
     }
 
-    /// Calls the thread of a rank that hands over descriptors, unless it was called before and is not done with that.
+    /// Calls the thread of a rank that hands over descriptors, unless an earlier call is still pending.
     pub(in super::super) fn call_once(&self, rank: u32) {
         if self.calls(rank).load(Acquire) == self.calls_heard(rank).load(Acquire) {
             self.call(rank);
@@ -75,23 +77,23 @@ impl Board {
         let _woken = futex::wake(calls, Flags::empty(), u32::MAX);
     }
 
-    /// Moves on when the rank is called.
+    /// Counter that grows when the rank is called.
     pub(in super::super) fn calls(&self, rank: u32) -> &AtomicU32 {
         self.word(rank, CALLS)
     }
 
-    /// What `calls` were when the rank was done with them.
+    /// The value of `calls` up to which the rank has answered.
     pub(in super::super) fn calls_heard(&self, rank: u32) -> &AtomicU32 {
         self.word(rank, CALLS_HEARD)
     }
 
-    /// The rank has left: when its thread is of this process, it has ended when this returns.
+    /// Releases the thread of a rank that has left. If the thread is in this process, it has ended when this returns.
     pub(super) fn release_thread(&self, rank: u32) {
-        // Whether the board says that ranks hand over or not: that may be nonsense by now.
+        // Do not ask the board whether ranks hand over descriptors, because its contents may be invalid by now.
         handover::close(self, rank);
     }
 
-    /// The same board, on which this process waits no longer than so for what others hand over.
+    /// Returns the same board with a shorter patience: this process waits at most `most` for what other ranks hand over.
     pub(in super::super) fn with_patience(&self, most: Duration) -> Self {
         let patience = self.patience.min(most);
         Self {
@@ -104,7 +106,7 @@ impl Board {
         self.patience
     }
 
-    /// The namespaces of this process.
+    /// Returns the namespaces of this process.
     pub(in super::super) const fn own_spaces(&self) -> Spaces {
         self.spaces
     }
@@ -116,7 +118,7 @@ impl Board {
         }
     }
 
-    /// The maker says where it is. In the namespaces that the system starts with it need not expect ranks in others.
+    /// Records where the creator is. In the system's initial namespaces it need not expect ranks in others.
     pub(super) fn say_where(&self) {
         let Spaces { user, pid } = self.spaces;
         self.region
@@ -131,7 +133,7 @@ impl Board {
         self.look_where();
     }
 
-    /// Says if this process is not where the maker is, or does not show its descriptors.
+    /// Records if this process is in other namespaces than the creator, or hides its descriptors.
     pub(super) fn look_where(&self) {
         if !spaces::is_dumpable() || !self.spaces.are_open_to(self.maker_spaces()) {
             self.split();
@@ -150,5 +152,5 @@ impl Board {
 const TOGETHER: u32 = 0;
 /// Ranks may be in namespaces of their own.
 const SPREAD: u32 = 1;
-/// One is.
+/// At least one rank is in a namespace of its own.
 const SPLIT: u32 = 2;

@@ -1,13 +1,13 @@
-//! The chunks of long messages in cells, at their sender.
+//! The chunks of long messages in cells, as kept by their sender.
 
 use super::{super::pool::Pool, CELLS, CHUNKS_MAX};
 
-/// Which cells were given chunks that have not come back.
+/// The cells whose chunks have not been returned.
 #[derive(Debug)]
 pub(super) struct Lent {
-    /// By cell. Nothing until the first long message.
+    /// Chunks of each cell. Empty until the first long message.
     by_cell: Vec<List>,
-    /// Bits of cells that have chunks, and how many all of them have.
+    /// Bits of cells that have chunks.
     cells: u64,
     count: usize,
 }
@@ -28,12 +28,13 @@ impl Lent {
         }
     }
 
-    /// How many chunks.
+    /// Returns how many chunks are lent to all cells.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// Lends the chunks of the pool's last message to the one of this number in a cell, which was free: what it had comes back.
+    /// Lends the chunks of the pool's last message to message `number` in a cell. The cell was free, so the chunks it had are
+    /// returned first.
     pub(super) fn lend(&mut self, cell: usize, number: u32, pool: &mut Pool) -> &[u32] {
         if self.by_cell.is_empty() {
             self.by_cell = vec![List::default(); CELLS];
@@ -47,7 +48,7 @@ impl Lent {
         &list.chunks
     }
 
-    /// Gives chunks back, but those of messages that, by cell and number, lie there still.
+    /// Returns chunks to `give`, except those of messages for which `lies` says, by cell and number, that they were not taken.
     pub(super) fn give_unless(&mut self, lies: impl Fn(usize, u32) -> bool, give: impl FnMut(u32)) {
         let mut free = self.cells;
         for cell in cells_of(self.cells) {
@@ -76,5 +77,5 @@ fn cells_of(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Bytes of what is kept of a cell's chunks, at the most.
+/// Most bytes of bookkeeping for a cell's chunks.
 pub(in super::super) const LIST_LEN: usize = size_of::<List>() + CHUNKS_MAX * size_of::<u32>();

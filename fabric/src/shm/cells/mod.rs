@@ -1,17 +1,16 @@
-//! Cells between two ranks, one direction: short messages of collectives, each where its receiver looks for it.
+//! Cells between two ranks, in one direction: short messages of collectives, which the receiver looks for by name.
 //!
-//! A ring hands out messages in their order, to whoever sorts them. Who waits for one message of a collective knows its name, and
-//! that says which line to look at: no order, no credits, no matching. The sender writes the line, its stamp last. The receiver
-//! says which lines are free again in a word of bits, one for each cell, that change with each message taken; the sender looks
-//! at that word when a cell seems to be taken, once for all of them. It goes on only when two dozen of them are free again: one
-//! that runs ahead would else take a line from the receiver with each message, and hand it back with the next.
+//! A ring hands out messages in order, and the engine must sort them. A rank that waits for a message of a collective knows its
+//! name, which determines the line to poll. That needs no order, no credits and no matching.
 //!
-//! Collectives follow each other, so each end asks for the line of the next one before it is called.
-//!
-//! A message that does not fit into a line lies in chunks of the sender's, which the line names; they are free again with the
-//! cell.
-//!
-//! Cells are few: a sender that finds the one it needs taken sends the message otherwise.
+//! - The sender writes the line, its stamp last.
+//! - The receiver reports free lines in a word with one bit per cell, which flips with each message taken.
+//! - The sender loads that word only when a cell seems to be full, and once for all cells. It goes on only when two dozen cells
+//!   are free again. A sender that runs ahead would otherwise take the line of that word from the receiver with each message.
+//! - Collectives follow each other, so each end prefetches the line of the next one before that is called.
+//! - A message that does not fit into a line lies in chunks of the sender, which the line names. They are free again when the
+//!   cell is.
+//! - Cells are few: a sender whose cell is full sends the message by other means.
 
 mod lent;
 #[cfg(test)]
@@ -37,46 +36,49 @@ use crate::{
     memory::{Region, Words, prefetch_for_read, prefetch_line},
 };
 
-/// Cells of two ranks in one direction: as many collectives may be under way before one takes the longer way, and so far does a
-/// root run ahead of ranks that share processors and wait for theirs. A page of them, and bits of a word.
+/// Cells of two ranks in one direction.
+///
+/// That many collectives may be in flight before one takes the slower path, and that far a root runs ahead of ranks that share
+/// processors and wait for theirs. The cells fill one page, and their bits one word.
 pub(super) const CELLS: usize = 64;
 
-/// Cells that are not free, at the most, when a sender goes on that has found the one it needs taken.
+/// Most cells that may still be full when a sender goes on that has found its cell full.
 const FULL_MAX: u32 = 40;
 
-/// Between two looks at the receiver's bits: a quarter of a microsecond, in which it takes a message or two.
+/// Spin hints between two loads of the receiver's bits. They take a quarter of a microsecond, in which the receiver takes a
+/// message or two.
 const PAUSES: u32 = 4;
 
-/// Bytes of them.
+/// Bytes of all cells of one direction.
 pub(super) const CELLS_LEN: usize = CELLS * LINE_LEN;
 
-/// The memory of cells, as their two ends see it.
+/// The memory of cells, as seen by both its ends.
 pub(super) trait Lines {
-    /// Writes the words behind the stamp, and then releases them by the stamp.
+    /// Writes the words after the stamp, then stores the stamp with release ordering.
     fn write(&self, cell: usize, words: &[u64], stamp: u64);
-    /// Asks the processor for a cell that will be written soon.
+    /// Prefetches a cell that will be written soon.
     fn prefetch_for_write(&self, cell: usize);
-    /// Asks the processor for a cell that will be read soon.
+    /// Prefetches a cell that will be read soon.
     fn prefetch_for_read(&self, cell: usize);
-    /// Acquires what was written before this stamp.
+    /// Loads the stamp, and acquires what was written before it.
     fn stamp(&self, cell: usize) -> u64;
-    /// A word behind the stamp.
+    /// Returns a word after the stamp.
     fn word(&self, cell: usize, at: usize) -> u64;
-    /// Acquires the receiver's reads of the cells that are free by this.
+    /// Loads the receiver's bits, and acquires its reads of the cells that these bits show as free.
     fn taken(&self) -> u64;
-    /// Releases the cells that are free by this.
+    /// Stores the receiver's bits, which releases the cells that they show as free.
     fn set_taken(&self, taken: u64);
-    /// The start of a chunk of the sender's, if there is such a one.
+    /// Returns the first `len` bytes of a chunk of the sender, if there is such a chunk.
     fn chunk(&self, chunk: u32, len: usize) -> Option<Payload<'_>>;
 }
 
-/// The sending end.
+/// Sending end.
 #[derive(Debug)]
 pub(super) struct Outbox<L> {
     lines: L,
-    /// Bits that change with each message written.
+    /// Bits that flip with each message written.
     written: u64,
-    /// The receiver's bits, as they were when we looked last.
+    /// The receiver's bits when we last loaded them. May be stale, which only makes cells look full.
     taken: u64,
     count: u32,
     lent: Lent,
@@ -93,20 +95,20 @@ impl<L: Lines> Outbox<L> {
         }
     }
 
-    /// How many messages were left.
+    /// Returns how many messages were written.
     #[inline]
     pub(super) const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether the cell of this name is free.
+    /// Returns true if the cell of this name is free.
     #[inline]
     pub(super) fn has_room(&mut self, name: CellName) -> bool {
         self.is_free(cell_of(name))
     }
 
-    /// Leaves a message of at most [`LINE_MAX`] bytes in its cell, which is free. The ring beside these cells is at the position
-    /// `ring`.
+    /// Writes a message of at most [`LINE_MAX`] bytes to its cell, which must be free. `ring` is the current position of the ring
+    /// next to these cells.
     #[inline]
     pub(super) fn put(&mut self, name: CellName, sig: u64, bytes: &[u8], ring: u32) {
         let mut words = [0; BEHIND];
@@ -125,7 +127,8 @@ impl<L: Lines> Outbox<L> {
         self.leave(name, &words[..used]);
     }
 
-    /// Leaves a longer one in the same way: `bytes` of them, which lie in chunks as the last message of the pool.
+    /// Writes a longer message of `bytes` bytes to its cell in the same way. Its bytes are in chunks, as the last message of the
+    /// pool.
     pub(super) fn put_in_chunks(
         &mut self,
         name: CellName,
@@ -149,24 +152,24 @@ impl<L: Lines> Outbox<L> {
         self.leave(name, &words);
     }
 
-    /// Gives back the chunks of messages that were taken.
+    /// Returns to `give` the chunks of messages that were taken.
     pub(super) fn reclaim(&mut self, give: impl FnMut(u32)) {
         if self.lent.count() == 0 {
             return;
         }
         self.taken = self.lines.taken();
         let (full, lines) = (self.full(), &self.lines);
-        // In a cell that is full again lies a later one, which may need no chunks.
+        // A cell that is full again holds a later message, which may need no chunks.
         let lies = |cell: usize, number| full >> cell & 1 == 1 && high(lines.stamp(cell)) == number;
         self.lent.give_unless(lies, give);
     }
 
-    /// Gives back all chunks: the receiver is gone.
+    /// Returns all chunks to `give`, because the receiver is down.
     pub(super) fn reclaim_all(&mut self, give: impl FnMut(u32)) {
         self.lent.give_unless(|_, _| false, give);
     }
 
-    /// Whether chunks are in cells.
+    /// Returns true if chunks are in cells.
     pub(super) const fn has_lent(&self) -> bool {
         self.lent.count() > 0
     }
@@ -191,33 +194,33 @@ impl<L: Lines> Outbox<L> {
         self.taken = self.lines.taken();
         let goes_on = self.full() >> cell & 1 == 0 && self.full().count_ones() <= FULL_MAX;
         if !goes_on {
-            // The receiver writes these bits with each message: whoever reads them all the time holds it up.
+            // The receiver writes these bits with each message, so a sender that reads them all the time would slow it down.
             (0..PAUSES).for_each(|_| hint::spin_loop());
         }
         goes_on
     }
 
-    /// Bits of cells that were not free when we looked last.
+    /// Returns the bits of cells that were full when we last loaded the receiver's bits.
     #[inline]
     fn full(&self) -> u64 {
         self.taken ^ self.written
     }
 }
 
-/// The receiving end.
+/// Receiving end.
 #[derive(Debug)]
 pub(super) struct Inbox<L> {
     lines: L,
-    /// By cell: the number of the message that was taken last.
+    /// By cell: number of the message that was last taken.
     last: [u32; CELLS],
     taken: u64,
     count: u32,
-    /// How far the ring beside them was read, unless nobody reads it any more.
+    /// Position up to which the ring next to the cells was read, or `None` once it is not read any more.
     ring: Option<u32>,
-    /// How many messages the sender had left before the last one of the ring that was read, modulo [`CELLS_MOD`].
+    /// Messages that the sender had written to cells before the last ring message that was read, modulo [`CELLS_MOD`].
     passed: u8,
-    /// Bits of cells whose message the ring had passed when its position came round a quarter last: however far it goes on, it
-    /// has.
+    /// Bits of cells whose message the ring had already passed when its position last crossed a quarter. They stay passed however
+    /// far the ring goes on.
     behind: u64,
 }
 
@@ -234,7 +237,7 @@ impl<L: Lines> Inbox<L> {
         }
     }
 
-    /// The type of the message of this name, if it is there.
+    /// Returns the type signature of the message of this name, if it is there and not ahead of the ring.
     #[inline]
     pub(super) fn peek(&self, name: CellName) -> Option<u64> {
         let cell = cell_of(name);
@@ -245,7 +248,7 @@ impl<L: Lines> Inbox<L> {
         Some(self.lines.word(cell, SIG_AT))
     }
 
-    /// Takes the message of this name, if it is there, when `fill` has read it.
+    /// Takes the message of this name, if it is there, after `fill` has read it.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -268,7 +271,7 @@ impl<L: Lines> Inbox<L> {
         Some(taken)
     }
 
-    /// Hands out what lies in a cell. A peer wrote it, so it may be anything.
+    /// Hands the message in a cell to `fill`. A peer wrote it, so its length and chunks may be invalid.
     #[inline]
     fn read(&self, cell: usize, fill: &mut dyn FnMut(&[Payload<'_>]) -> bool) -> bool {
         let len = high(self.lines.word(cell, LEN_AT)) & LEN_MASK;
@@ -307,7 +310,8 @@ impl<L: Lines> Inbox<L> {
         &mut self.lines
     }
 
-    /// Messages of the ring were read: where it is, and how many had been left here before the last of them.
+    /// Records that ring messages were read: the ring's new position, and how many messages were in cells before the last of
+    /// them.
     #[inline]
     pub(super) fn note_ring(&mut self, position: u32, cells: u8) {
         let before = self.ring.replace(position);
@@ -327,31 +331,33 @@ impl<L: Lines> Inbox<L> {
         }
     }
 
-    /// Nobody reads the ring any more.
+    /// Records that the ring is not read any more.
     pub(super) const fn leave_ring(&mut self) {
         self.ring = None;
     }
 
-    /// Whether the message in a cell was left after one that lies in the ring.
+    /// Returns true if the message in a cell was sent after one that is still in the ring.
     #[inline]
     fn is_ahead(&self, cell: usize) -> bool {
         let sent = high(self.lines.word(cell, LEN_AT)) >> LEN_BITS;
-        // The ring is shorter than half of what these bits count, and what it passed is noted before it is half way round.
+        // The ring is shorter than half of what these bits count. What it has passed is recorded before it is half way round.
         self.ring.is_some_and(|read| {
             let unread = sent.wrapping_sub(read) << LEN_BITS;
             unread != 0 && unread < 1 << 31 && self.behind >> cell & 1 == 0
         })
     }
 
-    /// Whether a message that was left before one of the ring that was read has not been taken, as far as the numbers tell: if
-    /// later ones were taken, that [says it](Taken::overtook).
+    /// Returns true if a cell message that was sent before the last ring message read has not been taken.
+    ///
+    /// The answer compares counts, so it may be wrong if later cell messages were taken, which [`overtook`](Taken::overtook)
+    /// reports.
     #[inline]
     pub(super) const fn is_passed(&self) -> bool {
         let behind = (self.passed as u32).wrapping_sub(self.count) % CELLS_MOD as u32;
         behind != 0 && behind as usize <= CELLS
     }
 
-    /// The names of all messages that lie there.
+    /// Returns the names of all messages in the cells.
     pub(super) fn names(&self) -> Vec<CellName> {
         let name = |cell: usize| {
             let stamp = self.lines.stamp(cell);
@@ -363,7 +369,7 @@ impl<L: Lines> Inbox<L> {
         (0..CELLS).filter_map(name).collect()
     }
 
-    /// The number of the message in the cell, if it is a new one of this name.
+    /// Returns the number of the message in the cell, if it is a new one of this name.
     #[inline]
     fn number(&self, cell: usize, name: CellName) -> Option<u32> {
         let stamp = self.lines.stamp(cell);
@@ -379,12 +385,12 @@ impl<L: Lines> Inbox<L> {
 pub(super) struct Mapped {
     lines: Words,
     taken: Words,
-    /// The sender's segment, once it is mapped, as long as something may lie there.
+    /// The sender's segment, once it is mapped, as long as messages may be in its chunks.
     chunks: Option<Segment>,
 }
 
 impl Mapped {
-    /// The cells at `start`, and the word of bits at `taken_at`.
+    /// Maps the cells at `start` and the word of bits at `taken_at`, both offsets into `region`.
     pub(super) fn new(region: &Region, start: usize, taken_at: usize) -> Self {
         Self {
             lines: region.words(start, CELLS_LEN / 8),
@@ -408,7 +414,7 @@ impl Mapped {
     }
 }
 
-/// A cell: the stamp, and the words behind it.
+/// A cell: the stamp, and the words after it.
 type Line = [AtomicU64; LINE_LEN / 8];
 
 impl Lines for Mapped {
@@ -459,7 +465,8 @@ impl Lines for Mapped {
     }
 }
 
-/// Neighbouring collectives of a communicator have cells of their own, and so do the first ones of several communicators.
+/// Returns the cell of a name. Consecutive collectives of a communicator use different cells, and so do the first ones of several
+/// communicators.
 #[inline]
 const fn cell_of(name: CellName) -> usize {
     let spread = name.tag.wrapping_add((name.ctx >> 1).wrapping_mul(11));
@@ -481,24 +488,25 @@ const fn low(word: u64) -> u32 {
     (word & 0xffff_ffff) as u32
 }
 
-/// A cell is a line: the stamp (number and tag), and behind it length, position of the ring and context, the type, the message.
+/// Bytes of a cell, which is one cache line. It holds the stamp (number and tag), then length, ring position and context, then
+/// the type, then the message.
 const LINE_LEN: usize = 64;
-/// Of the length; the position has the others of half a word.
+/// Bits of the length. The position has the other bits of half a word.
 const LEN_BITS: u32 = 8;
 const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
-/// Of positions in a quarter of what is left of them.
+/// Bits of a quarter of the position's remaining range.
 const QUARTER_BITS: u32 = 32 - LEN_BITS - 2;
 const LEN_AT: usize = 0;
 const SIG_AT: usize = 1;
 const BODY_AT: usize = 2;
-/// Words behind the stamp.
+/// Words after the stamp.
 const BEHIND: usize = BODY_AT + LINE_MAX / 8;
-/// What fits into a line, behind what says whose it is.
+/// Longest message that fits into a line after the fields that name it, in bytes.
 pub(super) const LINE_MAX: usize = 40;
-/// The length of a message that does not. Its first word is its length, and then come its chunks, two to a word.
+/// Value of the length for a message in chunks. Its first word is its length, followed by its chunks, two to a word.
 const IN_CHUNKS: u32 = LEN_MASK;
 const CHUNKS_MAX: usize = (LINE_MAX / 8 - 1) * 2;
-/// Chunks in cells before one looks which are free: that takes the receiver's line from it.
+/// Chunks in cells before the sender checks which are free. A check takes the receiver's line from it, so it should be rare.
 const LENT_MAX: usize = 8;
 
 const _: () = assert!(8 * (1 + BODY_AT) + LINE_MAX == LINE_LEN, "one line crosses");

@@ -1,4 +1,4 @@
-//! Cells in memory of one process, both ends in one hand.
+//! Cells in the memory of one process, with both ends used by one thread.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn put(out: &mut Outbox<Mapped>, name: CellName, sig: u64, bytes: &[u8], ring: u
     room
 }
 
-/// The message, its type, and whether it has overtaken another one.
+/// Takes a message. Returns its bytes, its type, and whether it has overtaken another one.
 fn take(inbox: &mut Inbox<Mapped>, name: CellName) -> Option<(Vec<u8>, u64, bool)> {
     let mut bytes = Vec::new();
     let taken = inbox.take(name, &mut |pieces| {

@@ -1,4 +1,4 @@
-//! A rank's thread that hands its descriptors over when it is called.
+//! A rank's thread that hands over its descriptors when it is called.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -26,7 +26,7 @@ use super::{
     give, lent,
 };
 
-/// Has a rank of this process answer from now on, if ranks of this board may have to ask.
+/// Starts the thread of a rank of this process, if ranks of this board may have to ask for descriptors.
 pub(in super::super) fn open_when_asked(board: &Board, rank: u32) {
     if !board.hands_over() || board.size() == 1 {
         return;
@@ -34,11 +34,11 @@ pub(in super::super) fn open_when_asked(board: &Board, rank: u32) {
     if let Entry::Vacant(place) = lock().entry((board.cookie(), rank))
         && let Ok(desk) = Desk::open(board, rank)
     {
-        place.insert(desk); // else the next occasion may find room for a thread
+        place.insert(desk); // otherwise the next call may find room for a thread
     }
 }
 
-/// The rank has left: when it is one of this process, it answers no more.
+/// Stops the thread of a rank that has left, if the rank is of this process.
 pub(in super::super) fn close(board: &Board, rank: u32) {
     let desk = lock().remove(&(board.cookie(), rank));
     if let Some(desk) = desk {
@@ -48,16 +48,16 @@ pub(in super::super) fn close(board: &Board, rank: u32) {
     }
 }
 
-/// The thread of a rank.
+/// The thread of one rank.
 #[derive(Debug)]
 struct Desk {
     stop: Arc<OwnedFd>,
     thread: JoinHandle<()>,
-    /// A process that was forked has the value and not the thread.
+    /// Process that started the thread. A forked child has this value, but not the thread.
     process: u32,
 }
 
-/// The ranks of this process that have a thread, with the cookies of their boards.
+/// Threads of this process, by their boards' cookies and their ranks.
 static OPEN: Mutex<BTreeMap<(u64, u32), Desk>> = Mutex::new(BTreeMap::new());
 
 fn lock() -> MutexGuard<'static, BTreeMap<(u64, u32), Desk>> {
@@ -78,14 +78,14 @@ impl Desk {
 }
 
 impl Desk {
-    /// Has the thread end when it is called next.
+    /// Has the thread end when it is next called.
     fn tell(&self) {
         if self.process == std::process::id() {
             let _told = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Waits until it has.
+    /// Waits until the thread has ended.
     fn join(self) {
         if self.process == std::process::id() {
             let _panicked = self.thread.join();
@@ -100,10 +100,10 @@ pub(super) fn thread(serve: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
 
 const STACK: usize = 128 << 10;
 
-/// Sleeps until it is called, and answers, until the rank has left the board.
+/// Sleeps until the rank is called, then answers, until the rank has left the board.
 fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
     let (calls, mut heard) = (board.calls(rank), 0);
-    // What the board says may be nonsense.
+    // Check `stop` as well, because the board's contents may be invalid.
     while !has_left(board, rank) && !doors::is_told(stop) {
         let now = calls.load(Acquire);
         if now == heard {
@@ -117,7 +117,7 @@ fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
             doors.show(&name);
         }
         while let Some(socket) = doors.answer(Some(stop), Some(IDLE)) {
-            doors.hide(); // The next who looks for them calls again.
+            doors.hide(); // The next rank that looks for them calls again.
             answer(&socket, board.cookie(), hand_over);
         }
         drop(doors);
@@ -125,13 +125,13 @@ fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
     }
 }
 
-/// How long the thread sleeps; a rank that calls wakes it before.
+/// Longest sleep of the thread. A rank that calls wakes it earlier.
 const LOOK: Timespec = Timespec {
     tv_sec: 2,
     tv_nsec: 0,
 };
 
-/// A rank that asks for one thing often asks for another at once.
+/// Time to wait for another request, because a rank that asks for one descriptor often asks for another one immediately.
 const IDLE: Duration = Duration::from_millis(20);
 
 fn has_left(board: &Board, rank: u32) -> bool {
@@ -164,7 +164,7 @@ pub(super) fn answer(
     find: impl FnOnce(Wanted, &mut dyn FnMut(&[BorrowedFd<'_>])),
 ) {
     if !doors::is_ours(socket) {
-        return; // It sees whose socket this is.
+        return; // The other end sees whose socket this is.
     }
     let mut request = [0; REQUEST_LEN + 1];
     let Ok((len, _)) = rustix::net::recv(socket, &mut request, RecvFlags::empty()) else {

@@ -1,4 +1,4 @@
-//! Sockets with names, at which ranks of one node and of one user find each other from different namespaces.
+//! Named sockets, at which ranks of one node and one user find each other from different namespaces.
 #![expect(
     unsafe_code,
     reason = "the other end's number may be 0, seen from another PID namespace, which the wrapper's type does not allow"
@@ -35,7 +35,7 @@ pub(super) fn of_rank(board: u64, rank: u32) -> String {
     format!("{PREFIX}{board:016x}-{rank}")
 }
 
-/// Sockets that listen, as long as this is kept.
+/// Listening sockets, open as long as this is kept.
 #[derive(Debug)]
 pub(super) struct Doors(Vec<Door>);
 
@@ -46,14 +46,15 @@ struct Door {
 }
 
 impl Doors {
-    /// Those that are seen in this network namespace, which leave nothing behind, whatever ends this process.
+    /// Listens at the abstract name, which is visible in this network namespace. It leaves nothing behind, however this process
+    /// ends.
     pub(super) fn open(name: &str) -> Self {
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok();
         let door = address.and_then(|address| Door::open(&address, None).ok());
         Self(door.into_iter().collect())
     }
 
-    /// Opens those, too, that are found in a directory.
+    /// Also listens at sockets in directories, which are visible in other network namespaces.
     pub(super) fn show(&mut self, name: &str) {
         clean_up();
         let doors = paths(name).filter_map(|(address, path)| Door::open(&address, Some(path)).ok());
@@ -67,12 +68,12 @@ impl Doors {
         doors
     }
 
-    /// Closes those in directories.
+    /// Closes the sockets in directories.
     pub(super) fn hide(&mut self) {
         self.0.retain(|door| door.path.is_none());
     }
 
-    /// The next connection, if one comes within `limit`; not when there is something to read from `stop`.
+    /// Accepts the next connection, if one comes within `limit`. Returns `None` if `stop` becomes readable first.
     pub(super) fn answer(
         &self,
         stop: Option<&OwnedFd>,
@@ -142,7 +143,7 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
                 }
                 return Err(io::Error::other(TwoUsers { theirs, ours }));
             }
-            // A name without a listener says less than one with a listener.
+            // A name without a listener is less informative than one with a listener, so keep the other error.
             Err(Errno::NOENT) => {}
             Err(why) => failed = why,
         }
@@ -150,7 +151,7 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
     Err(failed.into())
 }
 
-/// The other end is of another user, by the numbers that both have in our user namespace.
+/// The other end belongs to another user. Both numbers are as seen in our user namespace.
 #[derive(Debug)]
 pub(super) struct TwoUsers {
     theirs: u32,
@@ -169,13 +170,13 @@ impl fmt::Display for TwoUsers {
 
 impl std::error::Error for TwoUsers {}
 
-/// Whether there is something to read.
+/// Returns true if `stop` is readable.
 pub(super) fn is_told(stop: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(stop, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Whether a process looks for a socket of this name in directories.
+/// Returns true if a process looks for a socket of this name in directories.
 pub(super) fn is_knocked(name: &str) -> bool {
     paths(&knock_of(name)).any(|(_, path)| path.exists())
 }
@@ -184,12 +185,12 @@ fn knock_of(name: &str) -> String {
     format!("{name}-knock")
 }
 
-/// Whether the other end is of our user.
+/// Returns true if the other end belongs to our user.
 pub(super) fn is_ours(socket: &OwnedFd) -> bool {
     user_of(socket).is_ok_and(|user| user == geteuid().as_raw())
 }
 
-/// By the number that the other end's user has in our user namespace.
+/// Returns the user of the other end, as numbered in our user namespace.
 fn user_of(socket: &OwnedFd) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -197,7 +198,7 @@ fn user_of(socket: &OwnedFd) -> io::Result<u32> {
         gid: 0,
     };
     let mut len = libc::socklen_t::try_from(size_of_val(&peer)).map_err(io::Error::other)?;
-    // SAFETY: the option is a `ucred`, and so long is the value that is written to.
+    // SAFETY: the option is a `ucred`, and `len` is the length of the value that is written to.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -224,14 +225,14 @@ fn socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Limits how long either end waits for the other.
+/// Limits how long either end waits for the other. Returns false if that failed.
 fn set_limits(socket: &OwnedFd) -> bool {
     [Timeout::Send, Timeout::Recv]
         .into_iter()
         .all(|which| set_socket_timeout(socket, which, Some(LIMIT)).is_ok())
 }
 
-/// Where a socket of this name may be.
+/// Returns all addresses that a socket of this name may have.
 fn places(name: &str) -> impl Iterator<Item = SocketAddrUnix> + '_ {
     let everywhere = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok();
     let paths = paths(name).map(|(address, _)| address);
@@ -249,7 +250,7 @@ fn paths(name: &str) -> impl Iterator<Item = (SocketAddrUnix, PathBuf)> + '_ {
     paths.filter_map(|path| Some((SocketAddrUnix::new(&path).ok()?, path)))
 }
 
-/// Removes what processes of ours have left that were killed while they listened.
+/// Removes sockets left by processes of our user that were killed while they listened.
 fn clean_up() {
     for folder in folders() {
         let files = std::fs::read_dir(folder).into_iter().flatten().flatten();

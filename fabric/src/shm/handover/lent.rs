@@ -1,4 +1,4 @@
-//! What this process has published by number: a descriptor is handed over only if it is one of these.
+//! Descriptors that this process has published by number. Only these may be handed over.
 
 use std::{
     collections::BTreeMap,
@@ -11,11 +11,11 @@ use crate::memory::{Region, WeakRegion};
 #[derive(Debug)]
 enum Lent {
     Memory(WeakRegion),
-    /// The end to read from, and the other.
+    /// The read end and the write end.
     Pipe(Weak<OwnedFd>, Weak<OwnedFd>),
 }
 
-/// By number. What is closed may still be here, until its number is another one's.
+/// Published descriptors by number. A closed one may stay here until its number is reused.
 static LENT: Mutex<BTreeMap<u32, Lent>> = Mutex::new(BTreeMap::new());
 
 pub(in super::super) fn lend_memory(region: &Region) {
@@ -27,7 +27,7 @@ pub(in super::super) fn lend_pipe(read: &Arc<OwnedFd>, write: &Arc<OwnedFd>) {
     lend(read, ends);
 }
 
-/// The memory that is published by this number.
+/// Returns the memory published by this number.
 pub(super) fn memory(number: u32) -> Option<Region> {
     match lock().get(&number)? {
         Lent::Memory(region) => region.upgrade(),
@@ -35,7 +35,7 @@ pub(super) fn memory(number: u32) -> Option<Region> {
     }
 }
 
-/// The pipe that is published by this number.
+/// Returns the pipe published by this number.
 pub(super) fn pipe(number: u32) -> Option<[Arc<OwnedFd>; 2]> {
     match lock().get(&number)? {
         Lent::Pipe(read, write) => Some([read.upgrade()?, write.upgrade()?]),

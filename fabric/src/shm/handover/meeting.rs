@@ -1,4 +1,4 @@
-//! Where ranks get the board that do not find it under `/proc`: at its maker's, until all have it.
+//! Hands the board to ranks that cannot open it under `/proc`, in a thread of its creator, until all ranks have it.
 
 use std::{io, os::fd::OwnedFd, sync::Arc, thread::JoinHandle, time::Duration};
 
@@ -18,7 +18,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Listens from now on.
+    /// Starts to listen.
     pub(in super::super) fn open(board: &Board) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (board, stopped) = (board.clone(), Arc::clone(&stop));
@@ -57,5 +57,6 @@ impl Drop for Meeting {
     }
 }
 
-/// Those in other networks are seen in a directory after this time. There is a file only if there is such a rank.
+/// Time until the socket is also shown in a directory for ranks in other network namespaces. It is shown only if there is such a
+/// rank.
 const LOOK: Duration = Duration::from_millis(10);

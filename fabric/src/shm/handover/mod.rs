@@ -1,10 +1,15 @@
-//! Descriptors for ranks that do not find them under `/proc`: in another user or PID namespace, without `/proc`, or of a process
-//! that is not dumpable.
+//! Hands over descriptors to ranks that cannot open them under `/proc`.
 //!
-//! Such ranks ask for them at a socket. The maker of the board listens until all have attached (`meeting`); later each rank has a
-//! thread that sleeps until it is called on the board, and then listens for a moment (`desk`). So a socket has a name only while
-//! it is used. A name reaches those in the same network namespace, others find the socket in a directory (`doors`). Both ends see
-//! by the system that they are of one user; the board's cookie shows that the asking rank belongs to the job.
+//! Such a rank is in another user or PID namespace, or has no `/proc`, or the owner is not dumpable. It asks for descriptors at a
+//! socket:
+//!
+//! - `meeting`: the creator of the board listens until all ranks have attached.
+//! - `desk`: later, each rank has a thread that sleeps until it is called on the board, and then listens for a moment. A socket
+//!   has a name only while it is used.
+//! - `doors`: an abstract name is visible within one network namespace. Ranks in others find the socket in a directory.
+//! - `lent`: the descriptors that may be handed over.
+//!
+//! The system tells both ends that they belong to one user. The board's cookie shows that the asking rank belongs to the job.
 
 mod desk;
 mod doors;
@@ -39,20 +44,20 @@ use super::{
     spaces::Spaces,
 };
 
-/// What is asked for.
+/// A descriptor to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The board: only its maker has it to give.
+    /// The board, which only its creator hands over.
     Board,
     /// The memory that the rank has published by this number.
     Memory(u32),
-    /// Both ends of the pipe that the rank has published by this number: the one to read from first.
+    /// Both ends of the pipe that the rank has published by this number, the read end first.
     Pipe(u32),
     /// A descriptor that tells when the rank's process has ended.
     Life,
 }
 
-/// Asks the maker of a board, which listens when all ranks have its name, or has ended.
+/// Asks the creator of a board for it. The creator listens before any rank learns the board's name, or it has ended.
 pub(super) fn board(name: u64, cookie: u64, patience: Duration) -> io::Result<OwnedFd> {
     let name = doors::of_board(name);
     let mut knock = None;
@@ -67,10 +72,10 @@ pub(super) fn board(name: u64, cookie: u64, patience: Duration) -> io::Result<Ow
     given?.pop().ok_or_else(nothing)
 }
 
-/// Asks a rank, which answers when its thread has been woken, and has as long as `patience`.
+/// Asks a rank for descriptors. It answers after its thread has been woken, within `patience`.
 ///
 /// # Errors
-/// `NotFound` when it has ended, `TimedOut` when it did not answer, or why it cannot be reached.
+/// `NotFound` if the rank has ended, `TimedOut` if it did not answer; otherwise the reason why it cannot be reached.
 pub(super) fn of_rank(
     board: &Board,
     rank: u32,
@@ -86,7 +91,7 @@ pub(super) fn of_rank(
         if matches!(state, PeerState::Finished | PeerState::Failed) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        // What says that it is called already may be nonsense.
+        // Call unconditionally now and then, because the word that shows a pending call may be invalid.
         if turn % TURNS_PER_CALL == TURNS_PER_CALL - 1 {
             board.call(rank);
         } else {
@@ -97,7 +102,7 @@ pub(super) fn of_rank(
     try_again(&name, (board.cookie(), wanted), patience, call)
 }
 
-/// Asks the process that listens under a name, again until one does, and calls `before` before each try.
+/// Asks the process that listens under a name, and tries again until one does. Calls `before` before each try.
 fn try_again(
     name: &str,
     (cookie, wanted): (u64, Wanted),
@@ -124,10 +129,12 @@ fn try_again(
     unreachable!("the patience ends before the turns do")
 }
 
-/// So many fail when the owner is in another network namespace, or its thread slow to wake.
+/// Tries before sockets in directories are used. That many fail if the owner is in another network namespace, or its thread slow
+/// to wake.
 const TURNS_WITHOUT_PATHS: u32 = 4;
 
-/// Why a descriptor was not had: the system does not show it, for the reason `hidden`, and its owner could not be asked.
+/// Returns the error for a descriptor that could not be had: the system hides it, for the reason `hidden`, and its owner could
+/// not be asked.
 pub(super) fn unreached(
     hidden: &str,
     why: &io::Error,
@@ -147,13 +154,13 @@ pub(super) fn unreached(
     io::Error::new(io::ErrorKind::PermissionDenied, sentence)
 }
 
-/// The longest that a rank waits for another one's answer: as long as a busy machine may take to run its thread.
+/// Longest time that a rank waits for another one's answer, which is what a busy machine may take to run the other's thread.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const TURNS_PER_CALL: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-/// Returns true if no process listens, or none does any more. An owner that has closed what is wanted has answered.
+/// Returns true if no process listens, or none does any more. An owner that answers that the descriptor is closed is not absent.
 fn is_absent(why: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof, WouldBlock,
@@ -189,7 +196,7 @@ fn receive(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
     match word[..come.bytes] {
         [] => Err(io::ErrorKind::UnexpectedEof.into()),
         [GIVEN, count, ..] if usize::from(count) == given.len() => Ok(given),
-        // Fewer came than were sent.
+        // Fewer descriptors arrived than were sent, so this process is out of descriptors.
         [GIVEN, ..] => Err(Errno::MFILE.into()),
         [STRANGER, ..] => Err(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -199,7 +206,7 @@ fn receive(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
     }
 }
 
-/// Sends an answer, unless the asking rank has hung up.
+/// Sends an answer. Ignores the error if the asking rank has hung up.
 fn give(socket: &OwnedFd, status: u8, given: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(GIVEN_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -214,7 +221,7 @@ fn give(socket: &OwnedFd, status: u8, given: &[BorrowedFd<'_>]) {
     );
 }
 
-/// What was asked for is not there, or not any more.
+/// Returns the error for a descriptor that its owner does not have, or has closed.
 fn nothing() -> io::Error {
     let why = "its owner has closed it";
     io::Error::new(io::ErrorKind::NotFound, why)
@@ -223,7 +230,7 @@ fn nothing() -> io::Error {
 const GIVEN: u8 = 1;
 const STRANGER: u8 = 2;
 const NOTHING: u8 = 3;
-/// Descriptors in one answer.
+/// Most descriptors in one answer.
 const GIVEN_MAX: usize = 2;
 
 impl Wanted {
@@ -241,7 +248,7 @@ impl Wanted {
         request
     }
 
-    /// What is wanted, and the cookie that goes with it.
+    /// Decodes a request into what is wanted and the job's cookie.
     fn decode(request: &[u8]) -> Option<(Self, u64)> {
         let request: &[u8; REQUEST_LEN] = request.try_into().ok()?;
         let word = |at: usize| {

@@ -27,7 +27,7 @@ fn a_request_comes_as_it_was_sent() {
     assert_eq!(Wanted::decode(&[9; REQUEST_LEN]), None);
 }
 
-/// What comes back from an answer to `request`.
+/// Returns the answer to `request` at a process with this cookie.
 fn answered(request: &[u8], cookie: u64) -> io::Result<Vec<OwnedFd>> {
     let flags = SocketFlags::CLOEXEC;
     let (here, there) =
@@ -63,7 +63,7 @@ fn a_board_is_had_at_its_meeting_and_nothing_is_left_of_it() {
     assert!(!files().contains(&true), "nobody needs a file");
     let knock = Doors::knock(&name);
     while !files().contains(&true) {
-        std::thread::yield_now(); // until the file for those of other networks is there
+        std::thread::yield_now(); // until the file for ranks in other network namespaces is there
     }
     drop(knock);
     drop(meeting);

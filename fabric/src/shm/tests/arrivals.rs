@@ -1,4 +1,4 @@
-//! Ranks that end, or stay away, before they have a driver.
+//! Tests with ranks that end, or never open, before they have a driver.
 
 use std::{sync::atomic::Ordering::AcqRel, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::driver::{Armed, WaitOn};
 const COMES: &str = "shm::tests::arrivals::a_process_that_comes_and_opens_nothing";
 const OPENS: &str = "shm::tests::arrivals::a_process_that_opens";
 
-/// One that sleeps on descriptors, and waits as long as given for who has not come.
+/// Opens a rank that sleeps on descriptors, and waits `patience` for ranks that have not arrived.
 fn open(board: &Board, rank: u32, patience: Duration) -> Shm {
     let config = ShmConfig {
         wake: Wake::Fd,
@@ -34,7 +34,7 @@ fn a_process_killed_between_its_arrival_and_its_driver_is_noticed() {
         while board.process_of(1).is_none() {
             std::thread::yield_now();
         }
-        // Behind the one that comes: the neighbour on the board that is open.
+        // The rank after the one that arrives: its neighbor on the board that is open.
         let _neighbour = open(&board, 2, LONG);
         assert_eq!(board.state_of(1), PeerState::Absent);
         if wanted {
@@ -179,7 +179,7 @@ fn hear_of_who_left(took_word: bool) {
         while shm.progress(64, &mut ear).events > 0 || shm.arm() == Armed::Busy {}
     }
     assert_eq!(ear.0, []);
-    // What it does first when it closes. It is killed before it rings, or in the midst of it.
+    // The first step of closing. The rank is killed before it notifies the others, or while it does.
     assert!(board.leave(1, false));
     if took_word {
         board.bell(2).get().swap(0, AcqRel);

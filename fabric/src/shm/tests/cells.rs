@@ -1,4 +1,4 @@
-//! Long messages in cells, and the chunks they lie in.
+//! Tests of long messages in cells, and of the chunks that hold them.
 
 use super::{
     Armed, Board, Down, Driver, Heard, Peer, Shm, ShmConfig, hear, mapped, message, pair, posted,
@@ -23,7 +23,7 @@ fn take(shm: &mut Shm, from: u32, tag: u32) -> Vec<u8> {
     got
 }
 
-/// Two that can send each other long messages.
+/// Returns two ranks that can send each other long messages.
 fn met() -> (Shm, Shm) {
     let (mut a, mut b) = pair();
     posted(&mut b, message(0, b"", b"hello"));

@@ -1,4 +1,4 @@
-//! Processes that have no descriptor left.
+//! Tests of processes that have run out of descriptors.
 
 use std::{fs::File, iter};
 
@@ -32,7 +32,7 @@ fn a_process_that_rings_without_descriptors() {
         Shm::open(&board, config).unwrap()
     };
     let (mut a, mut b, mut ear) = (open(0), open(1), Ear::default());
-    // Each maps the other, and neither sleeps.
+    // Each rank maps the other, and neither sleeps.
     for _ in 0..2 {
         while let Post::Full(_) = a.post(message(1, b"first", &[1])) {
             let _ = b.progress(64, &mut ear);

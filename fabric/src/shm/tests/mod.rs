@@ -1,4 +1,4 @@
-//! Ranks of one process on one board.
+//! Tests with ranks of one process on one board.
 #![expect(unsafe_code, reason = "one-sided commands take raw ranges")]
 
 use std::{mem::MaybeUninit, panic::AssertUnwindSafe, ptr::NonNull, sync::Arc};
@@ -86,7 +86,7 @@ fn message<'a>(to: u32, header: &'a [u8], body: &'a [u8]) -> Command<'a> {
     }
 }
 
-/// Posts, and makes progress on the receiver while there is no room.
+/// Posts a message, and makes progress on the receiver while there is no room.
 fn send(from: &mut Shm, to: &mut Shm, header: &[u8], body: &[u8], ear: &mut Ear) {
     let rank = to.rank;
     for _ in 0..1000 {
@@ -112,7 +112,7 @@ fn posted(shm: &mut Shm, command: Command<'_>) {
     assert!(matches!(shm.post(command), Post::Posted));
 }
 
-/// A range of test memory that outlives the commands on it.
+/// Returns a range of test memory that outlives the commands on it.
 fn range(bytes: &mut [u8]) -> LocalRange {
     // SAFETY: the tests keep the memory until the command is complete, and touch it only then.
     unsafe { LocalRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
@@ -233,7 +233,7 @@ fn a_long_body_waits_until_the_peer_has_mapped_our_chunks() {
     assert!(a.progress(64, &mut Ear::default()).events > 0);
     posted(&mut a, message(1, b"", &[1; 500]));
     assert_eq!(hear(&mut b), [Heard::Message(0, vec![], vec![1; 500])]);
-    posted(&mut b, message(0, b"", &[2; 500])); // whom we hear has mapped us
+    posted(&mut b, message(0, b"", &[2; 500])); // a peer that sends to us has mapped us
 }
 
 #[test]
@@ -476,7 +476,7 @@ fn plain_memory_is_reached_in_one_copy() {
         },
     );
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
-    // SAFETY: every byte was initialised above.
+    // SAFETY: every byte was initialized above.
     assert!(ours.iter().all(|byte| unsafe { byte.assume_init() } == 7));
     let mut short = [9; 100];
     posted(
@@ -530,7 +530,7 @@ fn keys_that_grant_nothing_are_refused() {
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
 }
 
-/// Keys that grant no 64 bytes of rank 1, made from good ones to a region of 8192 and to 64 other bytes.
+/// Keys that do not grant 64 bytes of rank 1, made from valid ones to a region of 8192 bytes and to 64 other bytes.
 fn bad_keys(key: RemoteRegion, plain: RemoteRegion) -> [RemoteRegion; 13] {
     let key = key.slice(0, 64).unwrap();
     let end = u64::MAX - 8;
@@ -602,7 +602,7 @@ fn a_key_outlives_its_region_harmlessly() {
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
 }
 
-/// The mappings of this process that have `len` bytes and this name.
+/// Returns how many mappings of this process have `len` bytes and this name.
 fn mapped(name: &str, len: usize) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let of_len = |line: &&str| {
@@ -630,7 +630,7 @@ fn memory_that_its_owner_freed_is_let_go_by_who_had_mapped_it() {
     };
     let [first, second] = [LENS[0], LENS[1]].map(|len| reach(&mut b, len));
     assert_eq!(LENS.map(mapped_regions), [2, 2, 0]);
-    // Not its slot: that of the first is taken by the third.
+    // Two slots are dropped, because the third region reuses the slot of the first.
     drop([first, second]);
     let third = reach(&mut b, LENS[2]);
     assert_eq!(
@@ -663,7 +663,7 @@ fn what_is_copied_from_a_rank_that_has_failed_is_nothing() {
     get(&mut a, 1);
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
     b.fail();
-    // Before it looks who is gone.
+    // Posted before the rank checks which peers are down.
     get(&mut a, 2);
     let gone = [Heard::Failed(2, "peer down"), Heard::Down(1, Down::Failed)];
     assert_eq!(hear(&mut a), gone);
@@ -784,7 +784,7 @@ fn counters_are_the_callers() {
     assert_eq!(counters.messages_sent.get(), 1);
 }
 
-/// Names of tests below, and what they find the board by.
+/// Names of the tests below, and of the variable in which they find the board.
 const OTHER_PROCESS: &str = "shm::tests::the_other_process_of_the_test_above";
 const HEADLESS: &str = "shm::tests::a_process_whose_first_thread_ends";
 const BOARD: &str = "RIPSTOP_TEST_BOARD";
@@ -828,7 +828,7 @@ fn a_killed_process_is_noticed_and_what_it_sent_arrives() {
     assert_eq!(hear(&mut a), []);
 }
 
-/// One turn of a loop as a runtime has it.
+/// Makes one turn of a loop like a runtime's.
 fn sleep(shm: &mut Shm, ear: &mut Ear) {
     let moved = shm.progress(64, ear).events > 0;
     if moved || shm.arm() == Armed::Busy {
@@ -866,7 +866,7 @@ fn the_other_process_of_the_test_above() {
     )
     .unwrap();
     let mut ear = Ear::default();
-    // The first answer is no room, because the peer has to map us.
+    // The first post finds no room, because the peer must map us first.
     while let Post::Full(_) = shm.post(message(0, b"header", &[1; 300])) {
         sleep(&mut shm, &mut ear);
     }
@@ -875,8 +875,8 @@ fn the_other_process_of_the_test_above() {
     }
 }
 
-/// A thread of a process that is being killed may be in a system call that writes to our memory, while the first thread has ended
-/// and the process has no memory any more, as far as the system tells.
+/// While a process is being killed, its first thread may have ended and its memory may seem gone, but another thread may still be
+/// in a system call that writes to our memory.
 #[test]
 fn a_get_fails_when_all_threads_of_its_peer_have_ended() {
     let board = Board::create(2).unwrap();
@@ -893,7 +893,7 @@ fn a_get_fails_when_all_threads_of_its_peer_have_ended() {
     let Some(Heard::Message(1, _, key)) = ear.0.pop() else {
         panic!("{:?}", ear.0);
     };
-    // Its memory is mapped before its first thread ends: nobody reaches it after.
+    // Map its memory before its first thread ends, because that is impossible afterwards.
     while let Post::Full(_) = a.post(message(1, b"", b"")) {
         assert_eq!(hear(&mut a), []);
     }
@@ -940,14 +940,14 @@ fn a_process_whose_first_thread_ends() {
         std::thread::yield_now();
     }
     extern "C" fn end_thread(_: libc::c_int) {
-        // SAFETY: ends the thread; what is on its stack stays where it is.
+        // SAFETY: ends the thread; the data on its stack stays where it is.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
     let handler = end_thread as extern "C" fn(libc::c_int);
     // SAFETY: the handler makes one system call.
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
     let first = std::process::id(); // also the number of its first thread, which waits for this test
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes numbers only.
     unsafe { libc::syscall(libc::SYS_tgkill, first, first, libc::SIGUSR1) };
     loop {
         std::thread::park();

@@ -1,4 +1,4 @@
-//! Ranks that are given up while they live, and what they may still write.
+//! Tests with ranks that are given up while they are alive, and what these may still write.
 
 use std::sync::atomic::{
     AtomicBool,
@@ -27,7 +27,7 @@ fn who_is_given_up_writes_nothing_and_hears_of_it() {
         let (mut survivor, mut lost) = pair();
         let mut memory = [0; 64];
         let Some(key) = survivor.expose(range(&mut memory)) else {
-            return; // the system lets nobody reach it
+            return; // the system does not let any rank reach the memory
         };
         let mut bytes = [1; 64];
         if linked {
@@ -78,7 +78,7 @@ fn who_is_given_up_in_the_middle_of_a_copy_is_gone_when_that_is_over() {
     assert_eq!(hear(&mut lost), [Heard::Down(0, Down::Failed)]);
 }
 
-/// One whose chunks are few, one that is going to be lost, and one that is not: they have met.
+/// Returns three ranks in contact: one with few chunks, one that will be given up, and one that stays.
 fn three() -> [Shm; 3] {
     let board = Board::create(3).unwrap();
     let few = ShmConfig {
@@ -94,7 +94,7 @@ fn three() -> [Shm; 3] {
     all
 }
 
-/// Sends long messages until there are no chunks. How many it sent.
+/// Sends long messages until there are no more chunks. Returns how many it sent.
 fn use_all_chunks(from: &mut Shm, to: u32) -> usize {
     let posts = |from: &mut Shm| matches!(from.post(message(to, b"", &[9; 500])), Post::Posted);
     (0..9).take_while(|_| posts(from)).count()
@@ -135,7 +135,7 @@ fn what_who_is_given_up_has_in_cells_is_kept_until_it_is_taken_or_its_taker_is_g
         } else {
             drop(lost);
         }
-        survivor.pool.fill_for_cells(&[], false); // it may be put again until then
+        survivor.pool.fill_for_cells(&[], false); // forget the last message, which otherwise keeps its chunks to be put again
         assert_eq!(use_all_chunks(&mut survivor, 2), 1);
         assert!(survivor.parted.is_empty());
     }
@@ -170,7 +170,7 @@ fn what_is_taken_back_from_who_was_given_up_stays_as_it_is() {
         let (mut survivor, mut lost) = pair();
         let mut memory = vec![0; 1 << 20];
         let Some(key) = survivor.expose(range(&mut memory)) else {
-            return; // the system lets nobody reach it
+            return; // the system does not let any rank reach the memory
         };
         let begun = AtomicBool::new(false);
         std::thread::scope(|scope| {
