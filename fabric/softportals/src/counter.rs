@@ -1,10 +1,10 @@
-//! Counters, and the operations that wait for them.
+//! Counters and the operations that wait for them.
 
 use std::collections::BTreeMap;
 
 use crate::interface::Command;
 
-/// What a counter has counted.
+/// Value of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "the specification's pair")]
 pub struct Count {
@@ -15,36 +15,36 @@ pub struct Count {
 }
 
 impl Count {
-    /// What thresholds of triggered operations are compared with.
+    /// Returns the sum of successes and failures, which is compared with the thresholds of triggered operations.
     #[must_use]
     pub const fn sum(self) -> u64 {
         self.success.saturating_add(self.failure)
     }
 
-    /// Whether it may be added: successes or failures, as the specification has it, not both at once.
+    /// Returns true if this is a valid increment: the specification allows successes or failures, not both.
     pub(crate) const fn is_increment(self) -> bool {
         self.success == 0 || self.failure == 0
     }
 
-    /// Whether a wait for so many successes ends: when they are there, or with the first failure, which may mean that they never
-    /// will be.
+    /// Returns true if a wait for `successes` ends: when they are reached, or on the first failure, after which they may never
+    /// be.
     #[must_use]
     pub const fn ends_wait(self, successes: u64) -> bool {
         self.success >= successes || self.failure > 0
     }
 }
 
-/// A count, and what it sets off.
+/// A counter and the operations it triggers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     pub(crate) count: Count,
-    /// By threshold, then in the order in which they were posted.
+    /// Operations by threshold, then by the order in which they were posted.
     waiting: BTreeMap<(u64, u64), Command>,
     posted: u64,
 }
 
 impl Counter {
-    /// Wraps, as counters that are never set back have to.
+    /// Adds to the counter, and wraps on overflow: a counter that is never reset must not stop.
     pub(crate) const fn add(&mut self, by: Count) {
         self.count.success = self.count.success.wrapping_add(by.success);
         self.count.failure = self.count.failure.wrapping_add(by.failure);
@@ -59,7 +59,7 @@ impl Counter {
         self.posted += 1;
     }
 
-    /// The next operation whose threshold is reached.
+    /// Removes and returns the next operation whose threshold is reached.
     pub(crate) fn fire(&mut self) -> Option<Command> {
         let first = self.waiting.first_entry()?;
         (first.key().0 <= self.count.sum()).then(|| first.remove())

@@ -1,45 +1,45 @@
-//! What the calls answer when they do not do what they were asked.
+//! Errors of the calls.
 
 use std::fmt;
 
-/// Why a call did nothing. The C interfaces give each its own number.
+/// Reason why a call did nothing. The C interfaces map each reason to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller: this argument is wrong.
+    /// An argument is wrong.
     ArgInvalid(&'static str),
-    /// Something still uses it: wait for the operations under way and call again.
+    /// The object is in use: wait for the operations in flight, then retry.
     InUse,
     /// The list has as many entries as [`Limits::max_list_size`](crate::Limits::max_list_size) allows.
     ListTooLong,
-    /// As many as the interface's limits allow are there.
+    /// The interface already has as many objects of this kind as its limits allow.
     NoSpace,
-    /// Another interface of this machine has the process id that was asked for.
+    /// Another interface of this machine has the requested process id.
     PidInUse,
-    /// Every portal table entry is taken.
+    /// Every portal table entry is allocated.
     PtFull,
-    /// Flow control reports through an event queue: give one.
+    /// Flow control reports through an event queue, and none was given.
     PtEqNeeded,
-    /// The portal table entry that was asked for is taken, or its lists are not empty.
+    /// The requested portal table entry is allocated, or its lists are not empty.
     PtInUse,
-    /// No event is there.
+    /// The queue holds no event.
     EqEmpty,
     /// No counter has reached its threshold.
     CtNoneReached,
     /// The map is set already, or this interface has none.
     Ignored,
-    /// What was waited for was freed meanwhile.
+    /// The awaited object was freed meanwhile.
     Interrupted,
-    /// All waiting was ended, now and later.
+    /// The application aborted all waits, current and future.
     Aborted,
-    /// The library is not initialised, or no longer.
+    /// The library is not initialized, or was finalized.
     NoInit,
-    /// The machine: a system call failed.
+    /// A system call failed.
     Fail,
 }
 
 impl Error {
-    /// What is wrong with what was right before a wait was taken away meanwhile.
+    /// Converts an error found during a wait: an argument that was valid at the start was freed meanwhile.
     pub(crate) const fn while_waiting(self) -> Self {
         match self {
             Self::ArgInvalid(_) => Self::Interrupted,

@@ -1,4 +1,4 @@
-//! Full events, and the queues that they wait in.
+//! Full events and the queues that hold them.
 
 use std::collections::VecDeque;
 
@@ -7,44 +7,44 @@ use crate::{
     error::Error,
 };
 
-/// Something that happened to an operation or to a list entry.
+/// An event of an operation or of a list entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Whether it went well.
+    /// Outcome of the operation.
     pub fail: Fail,
-    /// The list that the message was delivered to, also of an ACK and a REPLY, or the entry was on.
+    /// List that the message was delivered to (also in an ACK or a REPLY), or that the entry was on.
     pub list: List,
-    /// Where the data is.
+    /// Address of the data.
     pub start: u64,
-    /// What the caller gave with the operation or the list entry.
+    /// Pointer that the caller gave with the operation or the list entry.
     pub user_ptr: u64,
-    /// What the initiator sent along.
+    /// Out-of-band data from the initiator.
     pub hdr_data: u64,
-    /// The message's.
+    /// Match bits of the message.
     pub match_bits: u64,
-    /// Bytes that were asked for.
+    /// Requested length in bytes.
     pub rlength: u64,
-    /// Bytes that were moved.
+    /// Moved length in bytes.
     pub mlength: u64,
-    /// The initiator's offset; in an ACK or a REPLY, the one that was used.
+    /// Offset that the initiator asked for; in an ACK or a REPLY, the offset that was used.
     pub remote_offset: u64,
-    /// Who sent the message.
+    /// Sender of the message.
     pub initiator: Peer,
-    /// The user who sent the message.
+    /// User id of the sender.
     pub uid: u32,
     /// The portal table entry.
     pub pt_index: u32,
-    /// Of an atomic.
+    /// Operator of an atomic.
     pub operator: Option<Operator>,
-    /// Of an atomic.
+    /// Element type of an atomic.
     pub datatype: Option<Datatype>,
 }
 
 impl Event {
-    /// An event that says nothing but this.
+    /// Returns an event with only these fields set.
     pub(crate) const fn new(kind: EventKind, fail: Fail, user_ptr: u64) -> Self {
         Self {
             kind,
@@ -66,46 +66,46 @@ impl Event {
     }
 }
 
-/// What an event tells of.
+/// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
     /// Target: memory was read.
     Get,
-    /// Target: a get that had come before its entry.
+    /// Target: a get that arrived before its entry.
     GetOverflow,
     /// Target: memory was written.
     Put,
-    /// Target: a put that had come before its entry.
+    /// Target: a put that arrived before its entry.
     PutOverflow,
-    /// Target: an atomic was done.
+    /// Target: an atomic was applied.
     Atomic,
-    /// Target: an atomic that had come before its entry.
+    /// Target: an atomic that arrived before its entry.
     AtomicOverflow,
-    /// Target: an atomic was done and answered.
+    /// Target: an atomic was applied and answered with the previous value.
     FetchAtomic,
-    /// Target: such an atomic that had come before its entry.
+    /// Target: such an atomic that arrived before its entry.
     FetchAtomicOverflow,
-    /// Initiator: what was asked for is here.
+    /// Initiator: the requested data has arrived.
     Reply,
-    /// Initiator: the data left; its memory may be written again.
+    /// Initiator: the data has left; its memory may be overwritten.
     Send,
-    /// Initiator: the target has it.
+    /// Initiator: the target has received the data.
     Ack,
-    /// Target: something was exhausted, and the portal table entry takes nothing more.
+    /// Target: a resource was exhausted, and the portal table entry was disabled.
     PtDisabled,
-    /// Target: a list entry is on its list.
+    /// Target: a list entry was linked.
     Link,
-    /// Target: a list entry is off its list, by its own rules.
+    /// Target: a list entry was unlinked automatically.
     AutoUnlink,
-    /// Target: nothing uses the memory of an unlinked entry of the overflow list any more.
+    /// Target: the memory of an unlinked entry of the overflow list is no longer used.
     AutoFree,
-    /// Target: what a search found.
+    /// Target: result of a search.
     Search,
 }
 
 impl EventKind {
-    /// The event for a message that had come before its entry.
+    /// Returns the event for a message that arrived before its entry.
     pub(crate) const fn overflow(self) -> Self {
         match self {
             Self::Get => Self::GetOverflow,
@@ -117,25 +117,25 @@ impl EventKind {
     }
 }
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fail {
-    /// Well.
+    /// Success.
     Ok,
     /// The target cannot be reached.
     Undeliverable,
-    /// No entry matched, or something was exhausted.
+    /// No entry matched, or a resource was exhausted.
     Dropped,
     /// The portal table entry is disabled.
     PtDisabled,
-    /// The matching entry is not for this user.
+    /// The matching entry does not admit this user.
     PermViolation,
-    /// The matching entry does not take this operation.
+    /// The matching entry does not admit this operation.
     OpViolation,
     /// A search found nothing.
     NoMatch,
-    /// Memory that is not there.
+    /// The memory does not exist.
     Segv,
 }
 
@@ -145,17 +145,17 @@ pub enum Fail {
 pub enum List {
     /// Searched first.
     Priority,
-    /// Takes what nothing on the priority list matches.
+    /// Takes messages that match no entry of the priority list.
     Overflow,
 }
 
-/// A process, by the way in which the interface names it.
+/// A process, named as the interface names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Peer {
-    /// Logical: an index into the map.
+    /// Logical name: an index into the map.
     Rank(u32),
-    /// Physical.
+    /// Physical name.
     At(Address),
 }
 
@@ -165,22 +165,23 @@ pub enum Peer {
 pub struct Address {
     /// The node.
     pub nid: u32,
-    /// The process on it, which is not the system's process id.
+    /// Portals process id on the node, which is not the operating system's process id.
     pub pid: u32,
 }
 
-/// Events in the order in which they happened.
+/// Queue of events in the order in which they happened.
 ///
-/// When it is full, an event is lost, and the next one that is taken says so. Entries with flow control have places of their
-/// own: one each for `PT_DISABLED`, and one for each event of a message that was let in.
+/// A full queue drops new events, and the next event taken from it reports the loss. Portal table entries with flow control
+/// reserve places: one each for `PT_DISABLED`, and one for each event of an admitted message.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     events: VecDeque<Event>,
     capacity: usize,
-    /// Of `capacity`, what messages that were let in will need.
+    /// Places of `capacity` reserved for admitted messages.
     reserved: usize,
-    /// Beyond `capacity`: places for `PT_DISABLED` events, and how many are taken.
+    /// Places for `PT_DISABLED` events beyond `capacity`.
     disabled_places: usize,
+    /// `PT_DISABLED` events that occupy such places.
     disabled: usize,
     dropped: bool,
 }
@@ -197,7 +198,7 @@ impl EventQueue {
         }
     }
 
-    /// Keeps a place for a `PT_DISABLED` event.
+    /// Reserves a place for a `PT_DISABLED` event.
     pub(crate) const fn serve_flow_control(&mut self) {
         self.disabled_places += 1;
     }
@@ -206,7 +207,7 @@ impl EventQueue {
         self.disabled_places = self.disabled_places.saturating_sub(1);
     }
 
-    /// Keeps `count` places, if there are so many.
+    /// Reserves `count` places. Returns false if there are not enough.
     pub(crate) fn reserve(&mut self, count: usize) -> bool {
         let fits = self.taken() + count <= self.capacity;
         self.reserved += if fits { count } else { 0 };
@@ -227,7 +228,7 @@ impl EventQueue {
         self.events.push_back(event);
     }
 
-    /// Of `capacity`.
+    /// Returns the used places of `capacity`.
     fn taken(&self) -> usize {
         self.events.len() - self.disabled + self.reserved
     }
@@ -239,7 +240,8 @@ impl EventQueue {
     pub(crate) fn take(&mut self) -> Result<Taken, Error> {
         let event = self.events.pop_front().ok_or(Error::EqEmpty)?;
         if event.kind == EventKind::PtDisabled {
-            // One that had found no place of its own is not known from the others: then a place stays unused, none is lost.
+            // A `PT_DISABLED` event outside the reserved places looks the same as one inside. Mistaking one leaves a place
+            // unused, but loses no event.
             self.disabled = self.disabled.saturating_sub(1);
         }
         let dropped = std::mem::take(&mut self.dropped);
@@ -247,13 +249,13 @@ impl EventQueue {
     }
 }
 
-/// An event out of its queue.
+/// An event taken from its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Taken {
     /// The event.
     pub event: Event,
-    /// Others were lost since the last one was taken, because the queue was full.
+    /// True if events were dropped since the last one was taken, because the queue was full.
     pub dropped: bool,
 }
 

@@ -1,8 +1,9 @@
-//! Ways of other libraries, and of adapters, that this library has only when it is asked to: what is written for those is tried
-//! here. The specification allows all of them but the first.
+//! Optional behavior of other libraries and adapters, enabled on request, so that code written for them can be tested here.
+//!
+//! The specification allows all of it except the first.
 #![forbid(unsafe_code)]
 
-/// Which of them an interface has.
+/// Optional behaviors of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 #[expect(
@@ -10,22 +11,23 @@
     reason = "each of them is there or not, by itself"
 )]
 pub struct Habits {
-    /// An operation to a process that has died never ends: no event of it comes, and no count.
+    /// An operation to a dead process never completes: it produces no event and no count.
     pub ends_never: bool,
-    /// Atomics land where only the interface looks, until the host [synchronizes](crate::Memory::publish): its coherence is not
-    /// announced.
+    /// Atomics are visible only to the interface until the host [synchronizes](crate::Memory::publish), and the interface does
+    /// not announce its coherence.
     pub incoherent: bool,
-    /// `PtlPollEvents` believes the array that it is given: what `poll` has not found readable is not looked at, and stays so.
+    /// `PtlPollEvents` trusts its array of poll results: a descriptor that `poll` did not find readable is not looked at, and
+    /// stays readable.
     pub polled_only: bool,
-    /// A message that fails on its way says that it has no bytes, whatever place it has used up.
+    /// A message that fails in transit reports zero bytes, whatever space it used.
     pub short_failures: bool,
-    /// What cannot leave is told by a SEND event alone, even where those are disabled.
+    /// A message that cannot be sent is reported by a SEND event alone, even if SEND events are disabled.
     pub send_alone: bool,
 }
 
 impl Habits {
-    /// `ends-never`, `incoherent`, `polled-only`, `short-failures`, `send-alone`, or several with commas between. `None` when one
-    /// has no meaning.
+    /// Parses a comma-separated list of `ends-never`, `incoherent`, `polled-only`, `short-failures` and `send-alone`. Returns
+    /// `None` if a name is unknown.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut habits = Self::default();

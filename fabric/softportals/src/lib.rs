@@ -1,7 +1,6 @@
-//! A software Portals 4.
+//! A software implementation of Portals 4, for machines without BXI hardware.
 //!
-//! Programs that speak Portals 4 run on this where there is no BXI. The meaning of the interface is in a pure state machine,
-//! [`Interface`]; everything else brings it packets and memory.
+//! The semantics of the interface are in a pure state machine, [`Interface`]. The other modules bring it packets and memory.
 //!
 //! ```text
 //!   C ABI (sandia42, portails4)      numbers and layouts of one family, nothing else
@@ -10,20 +9,22 @@
 //!   transport                        packets between processes, in the order of each sender
 //! ```
 //!
-//! **One interface.** A message is a request that the initiator numbers, data that follows it in packets, and an answer if one is
-//! wanted. The target matches the request when its first packet comes: priority list, overflow list, or what flow control says.
-//! Data goes straight to where the match put it; the event comes when all of it is there. Data is read from the initiator's
-//! memory when the transport takes it, so nothing is copied twice, and a transport that is full stops nobody else.
+//! **One interface.** A message is a request that the initiator numbers, data packets that follow the request, and an answer if
+//! the initiator wants one. The target matches the request when its first packet arrives: priority list, then overflow list,
+//! otherwise flow control decides. Data goes straight to the memory that the match selected, and the event is posted when all
+//! data is there. Data is read from the initiator's memory when the transport takes it, so nothing is copied twice. A full
+//! transport to one peer does not block messages to other peers.
 //!
-//! **Order.** Packets of a pair stay in order (that is the transport's promise), so messages match, and land, in the order in
-//! which they were started. An `AUTO_UNLINK` event comes behind the events of all messages that were put into the entry: a
-//! program that gets it may append the memory again. `AUTO_FREE` comes after the last event about a message in the entry.
+//! **Order.** The transport guarantees that packets between two processes stay in order, so messages match, and are delivered, in
+//! the order in which they were started. An `AUTO_UNLINK` event follows the events of all messages that were put into the entry,
+//! so a program that receives it may append the memory again. `AUTO_FREE` follows the last event about a message in the entry.
 //!
-//! **Bounds.** What the application sets up is bounded by [`Limits`]. What a peer can cause is bounded by what is set up: one
-//! half-finished message per peer, headers up to `max_unexpected_headers`. A full event queue loses events, and says so.
+//! **Bounds.** [`Limits`] bounds the objects of the application. Those objects bound the memory that a peer can cause to be used:
+//! one incomplete message per peer, and up to `max_unexpected_headers` headers. A full event queue drops events and reports that
+//! it did.
 //!
-//! **Trust.** The transport says who sent a packet. Everything in the packet is checked: a wrong rank, operation, offset or
-//! length ends that message, and harms nothing else.
+//! **Trust.** The transport vouches for the sender of a packet. Everything inside the packet is checked: a wrong rank, operation,
+//! offset or length fails that message and harms nothing else.
 
 pub mod abi;
 mod atomic;

@@ -1,4 +1,4 @@
-//! What an interface has room for.
+//! Limits of an interface.
 
 /// The limits of an interface, as asked for or as given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub struct Limits {
     pub max_eqs: u32,
     /// Counters.
     pub max_cts: u32,
-    /// The last index of the portal table.
+    /// Last index of the portal table.
     pub max_pt_index: u32,
-    /// Ranges of one descriptor or list entry.
+    /// Segments of one descriptor or list entry.
     pub max_iovecs: u32,
     /// Entries of one list.
     pub max_list_size: u32,
@@ -29,22 +29,23 @@ pub struct Limits {
     pub max_msg_size: u64,
     /// Bytes of an atomic.
     pub max_atomic_size: u64,
-    /// Bytes of an atomic that returns what was there.
+    /// Bytes of an atomic that returns the previous value.
     pub max_fetch_atomic_size: u64,
-    /// Bytes up to which a write after a write lands after it.
+    /// Bytes up to which writes land in order.
     pub max_waw_ordered_size: u64,
-    /// Bytes up to which a read that a write follows does not see it.
+    /// Bytes up to which a read does not see a write that follows it.
     pub max_war_ordered_size: u64,
     /// Bytes of a put from a volatile descriptor.
     pub max_volatile_size: u64,
-    /// Events of one queue. No limit of the specification, but everything ends.
+    /// Events of one queue. The specification has no such limit, but memory is finite.
     pub max_eq_size: u64,
 }
 
 impl Limits {
-    /// What this library gives at most.
+    /// Maximum that this library grants.
     ///
-    /// Counts: what the largest programs in the field ask for and get elsewhere. Messages: as much as a signed offset counts.
+    /// Counts cover what the largest programs in the field request and get elsewhere. The message size is the largest signed
+    /// offset.
     pub const MOST: Self = Self {
         max_entries: 1 << 15,
         max_unexpected_headers: 1 << 15,
@@ -64,7 +65,8 @@ impl Limits {
         max_eq_size: 1 << 20,
     };
 
-    /// These limits with some of them lower: `max_entries=8,max_eq_size=2`. `None` when a name or a number is wrong.
+    /// Returns these limits with some of them lowered, for example by `max_entries=8,max_eq_size=2`. Returns `None` if a name or
+    /// a number is wrong.
     #[must_use]
     pub fn lowered(mut self, text: &str) -> Option<Self> {
         for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -107,8 +109,8 @@ impl Limits {
         Some(())
     }
 
-    /// What programs are given that ask for none of a thing: they fill in what they know, and use the rest. As much as the
-    /// reference library gives programs that do not ask.
+    /// Limits for a program that requests zero: it fills in the fields it knows and uses the others anyway. These are the
+    /// defaults of the reference library.
     const UNASKED: Self = Self {
         max_entries: 1024,
         max_unexpected_headers: 1024,
@@ -128,8 +130,10 @@ impl Limits {
         max_eq_size: 1 << 20,
     };
 
-    /// What every interface has at least, whatever is asked for: the specification promises the last table index, one element of
-    /// each datatype for atomics that fetch, and what is ordered. Of everything else one gets as little as one asks for.
+    /// Minimum that every interface grants.
+    ///
+    /// The specification guarantees the last table index, one element of each datatype for fetching atomics, and the ordered
+    /// sizes. Every other limit may be as low as the program requests.
     const LEAST: Self = Self {
         max_entries: 1,
         max_unexpected_headers: 1,
@@ -149,8 +153,8 @@ impl Limits {
         max_eq_size: 1,
     };
 
-    /// What is asked for, as far as `most` allows, and at least what an interface cannot be without. A program that asks for
-    /// none of a thing has not thought of it.
+    /// Returns the granted limits: as requested, within `most` and a minimum that every interface has. A request of zero counts
+    /// as unspecified.
     #[must_use]
     pub fn within(self, most: &Self) -> Self {
         macro_rules! each {
@@ -168,7 +172,7 @@ impl Limits {
             max_msg_size max_atomic_size max_fetch_atomic_size max_waw_ordered_size max_war_ordered_size max_volatile_size
             max_eq_size
         };
-        // Without these nothing could be set up, whatever the ceiling is.
+        // An interface without these objects is useless, so grant one of each even if `most` says zero.
         Self {
             max_entries: given.max_entries.max(1),
             max_mds: given.max_mds.max(1),
@@ -180,7 +184,7 @@ impl Limits {
     }
 }
 
-/// Bytes of the largest atomic. One packet holds it, so nobody sees half of one.
+/// Bytes of the largest atomic. An atomic fits into one packet, so no process sees half of it.
 pub(crate) const ATOMIC_MAX: u64 = 2048;
 
 #[cfg(test)]
@@ -239,7 +243,7 @@ mod tests {
         assert_eq!(Limits::MOST.within(&Limits::MOST), Limits::MOST);
     }
 
-    /// As programs do that clear the structure and fill in what they know, or ask for as little as there can be.
+    /// Covers programs that clear the structure and fill in what they know, and programs that request the minimum.
     #[test]
     fn whoever_asks_for_nothing_or_for_too_little_has_what_every_interface_has() {
         let zero = Limits::MOST.lowered(&all_of(0)).expect("right");
@@ -264,7 +268,7 @@ mod tests {
         ];
         assert_eq!(counts, [1024; 8]);
         assert!(got.max_msg_size >= 1 << 32 && got.max_atomic_size >= 512);
-        // What the environment allows is the end of it.
+        // The limits of the environment always win.
         let few = Limits::MOST.lowered("max_cts=3,max_triggered_ops=0");
         let got = zero.within(&few.expect("right"));
         assert_eq!((got.max_cts, got.max_triggered_ops), (3, 0));

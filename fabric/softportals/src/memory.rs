@@ -1,26 +1,28 @@
-//! The application's memory, as the interface sees it.
+//! Memory of the application, as the interface accesses it.
 
 use std::sync::Arc;
 
-/// Memory by address. A real one is the process's own; tests use a vector.
+/// Memory accessed by address: the process's own memory, or a vector in tests.
 pub trait Memory {
-    /// Fills `into` from what is at `at`.
+    /// Reads memory at `at` into `into`.
     ///
     /// # Errors
-    /// When some of it cannot be read.
+    /// If some of the memory cannot be read.
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault>;
 
-    /// Writes `from` to what is at `at`.
+    /// Writes `from` to memory at `at`.
     ///
     /// # Errors
-    /// When some of it cannot be written; what was before that may have been.
+    /// If some of the memory cannot be written. The bytes before that may have been written.
     fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault>;
 
-    /// Has `change` replace the word at `at`, in one step for all other threads where the word's length and place allow it: 1, 2,
-    /// 4 or 8 bytes, aligned. `before` is as long as the word, and takes what was there; `change` may be called more than once.
+    /// Replaces the word at `at` by the result of `change`.
+    ///
+    /// The step is atomic for all other threads if the word is aligned and has 1, 2, 4 or 8 bytes. `before` has the length of the
+    /// word, and receives the previous value. `change` may be called more than once.
     ///
     /// # Errors
-    /// When the word cannot be read or written.
+    /// If the word cannot be read or written.
     fn update(
         &mut self,
         at: u64,
@@ -33,57 +35,57 @@ pub trait Memory {
         self.write(at, &after)
     }
 
-    /// What [`update`](Self::update) has changed is seen by all threads from now on, where it is not at once.
+    /// Makes changes by [`update`](Self::update) visible to all threads, if they are not visible immediately.
     fn publish(&mut self) {}
 
-    /// [`Self::read`] of what may not be there: a peer chose the address.
+    /// Like [`Self::read`], for memory that may not exist because a peer chose the address.
     ///
     /// # Errors
-    /// When some of it cannot be read.
+    /// If some of the memory cannot be read.
     fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.read(at, into)
     }
 
-    /// [`Self::write`] of what may not be there: a peer chose the address.
+    /// Like [`Self::write`], for memory that may not exist because a peer chose the address.
     ///
     /// # Errors
-    /// When some of it cannot be written; what was before that may have been.
+    /// If some of the memory cannot be written. The bytes before that may have been written.
     fn write_unsure(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
         self.write(at, from)
     }
 }
 
-/// Memory that is not there, or not so.
+/// Memory does not exist, or does not permit the access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// What a descriptor or a list entry is about: one range, or several that count as one.
+/// Memory of a descriptor or a list entry: one range, or several that form one.
 #[derive(Clone, Debug)]
 pub struct Region {
     parts: Parts,
     len: u64,
-    /// No peer chooses an address in it.
+    /// True if no peer chooses addresses in the region.
     trusted: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Parts {
     One(u64),
-    /// Each with its offset in the whole.
+    /// Ranges, each with its offset in the region.
     Many(Arc<[(u64, Segment)]>),
 }
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The first address.
+    /// First address.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl Region {
-    /// `len` bytes from `start` on; all of the address space is `flat(0, u64::MAX)`.
+    /// Returns a region of `len` bytes from `start` on. All of the address space is `flat(0, u64::MAX)`.
     #[must_use]
     pub const fn flat(start: u64, len: u64) -> Self {
         Self {
@@ -93,7 +95,7 @@ impl Region {
         }
     }
 
-    /// Several ranges, one after the other. `None` when they are longer than can be counted.
+    /// Returns a region of several ranges, one after the other. Returns `None` if their total length overflows.
     #[must_use]
     pub fn vector(segments: &[Segment]) -> Option<Self> {
         let mut len = 0_u64;
@@ -110,19 +112,19 @@ impl Region {
         })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// Returns true if the region has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many ranges it was made of, or `None` if it is plain.
+    /// Returns the number of ranges, or `None` if the region was made by [`Self::flat`].
     #[must_use]
     pub fn segments(&self) -> Option<usize> {
         match &self.parts {
@@ -131,13 +133,13 @@ impl Region {
         }
     }
 
-    /// Whether `len` bytes from `offset` on are inside.
+    /// Returns true if `len` bytes from `offset` on are inside the region.
     #[must_use]
     pub const fn holds(&self, offset: u64, len: u64) -> bool {
         offset <= self.len && len <= self.len - offset
     }
 
-    /// Where `offset` is. Behind the end: where it would be.
+    /// Returns the address of `offset`. Past the end, the last range is extended.
     #[must_use]
     pub fn address(&self, offset: u64) -> u64 {
         match &self.parts {
@@ -190,8 +192,10 @@ impl Region {
         })
     }
 
-    /// Replaces elements of `size` bytes, each in one step where it lies in one piece that is there: `change` gets the place of
-    /// each and what is there, which `before` takes.
+    /// Replaces elements of `size` bytes.
+    ///
+    /// An element that is in one piece of memory that certainly exists is replaced in one atomic step. `change` gets the offset
+    /// and the contents of each element, and `before` receives the previous contents.
     pub(crate) fn update<M: Memory>(
         &self,
         memory: &mut M,
@@ -219,14 +223,14 @@ impl Region {
         Ok(())
     }
 
-    /// Where `len` bytes from `offset` on are, if they are there for sure and in one piece.
+    /// Returns the address of `len` bytes from `offset` on, if they certainly exist and are in one piece.
     fn piece(&self, offset: u64, len: u64) -> Option<u64> {
         let first = self.address(offset);
         let last = self.address(offset + len - 1);
         (!self.is_unsure() && last.wrapping_sub(first) == len - 1).then_some(first)
     }
 
-    /// The same memory for its owner, whose addresses are right.
+    /// Returns the same region for use by its owner, whose addresses are trusted.
     pub(crate) fn trusted(self) -> Self {
         Self {
             trusted: true,
@@ -234,7 +238,8 @@ impl Region {
         }
     }
 
-    /// Longer than any mapping can be: it was given to stand for all memory, not for memory that is there.
+    /// Returns true if the region is longer than any mapping: it stands for all of the address space, and an address in it may
+    /// not exist.
     const fn is_unsure(&self) -> bool {
         !self.trusted && self.len > 1 << 46
     }

@@ -1,20 +1,21 @@
-//! What interfaces say to each other, and how it looks on the wire.
+//! Packets between interfaces, and their encoding.
 //!
-//! A message is one packet with a header and the first bytes, then as many [`Body::Rest`] as it takes, in order; the next
-//! message of the same kind to the same peer comes after that. So a receiver keeps one half-finished message per peer and
-//! direction. Everything here may come from a hostile peer: decoding checks the form, the interface checks the meaning.
+//! A message is one packet with a header and the first bytes, followed in order by [`Body::Rest`] packets with the remaining
+//! data. The next message of the same kind to the same peer follows after that. So a receiver keeps at most one incomplete
+//! message per peer and direction. Every packet may come from a hostile peer: decoding checks the form, the interface checks the
+//! meaning.
 
 use crate::{
     atomic::{Datatype, Operator},
     event::{Fail, List},
 };
 
-/// One packet, without its payload and its addresses.
+/// One packet without its payload and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// A put, get or atomic; the payload is the beginning of its data.
+    /// A put, get or atomic. The payload is the beginning of its data.
     Request(Request),
-    /// The end of an operation; the payload is the beginning of what was fetched.
+    /// The answer to an operation. The payload is the beginning of the fetched data.
     Answer(Answer),
     /// More data.
     Rest(Rest),
@@ -22,12 +23,12 @@ pub(crate) enum Body {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// The initiator's name for it.
+    /// Id that the initiator gave to the operation.
     pub(crate) operation: u64,
     pub(crate) kind: Kind,
     pub(crate) wants_answer: bool,
     pub(crate) uid: u32,
-    /// Who the initiator says it is, on logical interfaces.
+    /// Rank that the initiator claims to have, on logical interfaces.
     pub(crate) rank: u32,
     pub(crate) pt_index: u32,
     pub(crate) match_bits: u64,
@@ -41,22 +42,22 @@ pub(crate) enum Kind {
     Put,
     Get,
     Atomic(Operator, Datatype),
-    /// With what a conditional swap compares, or a masked one takes; else zeros.
+    /// With the operand of a conditional or masked swap, otherwise zeros.
     Fetch(Operator, Datatype, Operand),
 }
 
-/// One element of the longest datatype; a shorter one comes first in it.
+/// One element of the longest datatype. A shorter element occupies the first bytes.
 pub type Operand = [u8; 32];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) operation: u64,
     pub(crate) fail: Fail,
-    /// It only ends the operation: no event.
+    /// True if the answer ends the operation without an event.
     pub(crate) silent: bool,
-    /// Where the entry is, or was, that took it.
+    /// List of the entry that took the message.
     pub(crate) list: List,
-    /// Bytes that were moved; of a get, also those that come back.
+    /// Bytes moved; for a get, the bytes that are returned.
     pub(crate) mlength: u64,
     pub(crate) remote_offset: u64,
 }
@@ -64,11 +65,11 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rest {
     pub(crate) operation: u64,
-    /// It belongs to an answer, not to a request.
+    /// True if the data belongs to an answer, false for a request.
     pub(crate) of_answer: bool,
-    /// There is no more: the memory it comes from is gone.
+    /// True if no more data will come because the sender can no longer read it.
     pub(crate) broken: bool,
-    /// There is no more: all of it has left.
+    /// True if this is the last data of the message.
     pub(crate) last: bool,
     pub(crate) offset: u64,
 }
@@ -261,7 +262,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where `value` is in `all`; all values are.
+/// Returns the index of `value` in `all`, which contains every value.
 fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
     let at = all.iter().position(|one| one == value);
     at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)

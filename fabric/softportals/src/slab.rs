@@ -1,24 +1,24 @@
-//! Things under numbers that outlive them harmlessly.
+//! Container with stable ids: an id that outlives its value is detected.
 
 use std::collections::VecDeque;
 
-/// A slot and which of its uses is meant.
+/// A slot and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
-    /// The slot.
+    /// Index of the slot.
     pub slot: u32,
-    /// How often the slot was used before.
+    /// Number of earlier uses of the slot.
     pub generation: u32,
 }
 
 impl Id {
-    /// As one number, for the wire and for handles.
+    /// Returns the id as one number, for the wire and for handles.
     #[must_use]
     pub const fn bits(self) -> u64 {
         (self.generation as u64) << 32 | self.slot as u64
     }
 
-    /// What [`Self::bits`] was made of.
+    /// Returns the id that [`Self::bits`] encoded.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
     pub const fn from_bits(bits: u64) -> Self {
@@ -29,13 +29,14 @@ impl Id {
     }
 }
 
-/// Free slots are used again in the order in which they became free, so that a stale number is wrong for as long as possible.
+/// Values in slots. Free slots are reused in the order in which they became free, so a stale id stays invalid as long as
+/// possible.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
     free: VecDeque<u32>,
     len: usize,
-    /// Which bits of a generation count.
+    /// Mask of the generation bits in use.
     generations: u32,
 }
 
@@ -50,7 +51,7 @@ impl<T> Slab<T> {
         Self::with_generations(u32::MAX)
     }
 
-    /// One whose generations fit into these low bits.
+    /// Returns a slab whose generations are limited to the bits of a mask.
     pub(crate) const fn with_generations(generations: u32) -> Self {
         Self {
             slots: Vec::new(),
@@ -64,6 +65,8 @@ impl<T> Slab<T> {
         self.len
     }
 
+    /// Stores a value and returns its id.
+    ///
     /// # Panics
     /// With 2^32 values, which no limit allows.
     pub(crate) fn insert(&mut self, value: T) -> Id {

@@ -1,4 +1,4 @@
-//! From C's structures to ours, and back.
+//! Conversion between C structures and ours.
 #![expect(
     unsafe_code,
     reason = "a list of segments is an array of the caller's, given by pointer and length"
@@ -17,7 +17,7 @@ use crate::{
     slab::Id,
 };
 
-/// What the high bits of a handle say.
+/// Kind of an object, in the high bits of its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Ni = 0,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Entry = 4,
 }
 
-/// An object of an interface, in 32 bits: kind 3, interface 6, generation 8, slot 15.
+/// Packs an object into 32 bits: kind 3, interface 6, generation 8, slot 15.
 pub(super) const fn pack(kind: Kind, ni: u32, id: Id) -> u32 {
     (kind as u32) << 29
         | ni << 23
@@ -35,7 +35,7 @@ pub(super) const fn pack(kind: Kind, ni: u32, id: Id) -> u32 {
         | id.slot & SLOTS
 }
 
-/// The interface and the object, if it is of this kind.
+/// Returns the interface and the object, if the object is of this kind.
 pub(super) fn unpack(kind: Kind, bits: u32) -> Option<(u32, Id)> {
     let id = Id {
         slot: bits & SLOTS,
@@ -44,7 +44,7 @@ pub(super) fn unpack(kind: Kind, bits: u32) -> Option<(u32, Id)> {
     (bits >> 29 == kind as u32).then_some((bits >> 23 & INTERFACES, id))
 }
 
-/// The interface of any object.
+/// Returns the interface of an object of any kind.
 pub(super) const fn interface_of(bits: u32) -> Option<u32> {
     if bits >> 29 <= Kind::Entry as u32 {
         Some(bits >> 23 & INTERFACES)
@@ -53,13 +53,13 @@ pub(super) const fn interface_of(bits: u32) -> Option<u32> {
     }
 }
 
-/// A queue or none; one of another interface is a mistake.
+/// Converts the handle of an optional queue. A queue of another interface is an error.
 pub(super) fn eq<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<EqId>, Error> {
     let [none, _] = P::NONE;
     optional::<P>((Kind::Eq, none), handle, ni, "eq_handle").map(|id| id.map(EqId))
 }
 
-/// A counter or none; one of another interface is a mistake.
+/// Converts the handle of an optional counter. A counter of another interface is an error.
 pub(super) fn ct<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<CtId>, Error> {
     let [_, none] = P::NONE;
     optional::<P>((Kind::Ct, none), handle, ni, "ct_handle").map(|id| id.map(CtId))
@@ -231,5 +231,5 @@ pub(super) fn to_limits(limits: &limits::Limits, features: u32) -> Limits {
 
 const UID_ANY: u32 = u32::MAX;
 const INTERFACES: u32 = 0x3f;
-/// As many as the greatest of all limits.
+/// Mask of the slot bits, at least as large as every limit.
 const SLOTS: u32 = 0x7fff;

@@ -1,6 +1,6 @@
-//! The names that a C program links to.
+//! The symbols that a C program links to.
 
-/// Makes the package in which it stands a `libportals.so.4` of one family: `portals_library!(Sandia42)`.
+/// Turns the calling package into a `libportals.so.4` of one family: `portals_library!(Sandia42)`.
 #[macro_export]
 macro_rules! portals_library {
     ($profile:ident) => {
@@ -127,21 +127,22 @@ macro_rules! portals_library {
                 = calls::start::<P>(Operation::CtSet(ct, to), Some((trigger, threshold)));
         }
 
-        /// Which family this is, as text that ends with a zero: the symbols of BXI's extension are here as well, so they alone do
-        /// not tell.
+        /// Returns the name of the family as a C string.
+        ///
+        /// The symbols of BXI's extension exist here as well, so they alone do not identify a library.
         #[unsafe(no_mangle)]
         pub extern "C" fn RipstopPortalsAbi() -> *const std::ffi::c_char {
             <P as Profile>::NAME.as_ptr()
         }
 
-        /// How often the host was interrupted for messages, in the mode `generic`; in any other, the greatest number. For
-        /// benchmarks.
+        /// Returns how often the host was interrupted for messages, for benchmarks. In any mode but `generic`, returns the
+        /// largest number.
         #[unsafe(no_mangle)]
         pub extern "C" fn RipstopPortalsInterrupts(ni: H) -> u64 {
             calls::interrupts::<P>(ni)
         }
 
-        /// Whether operations end that are under way to a process that has died.
+        /// Returns 1 if operations to a dead process complete, otherwise 0.
         #[unsafe(no_mangle)]
         pub extern "C" fn RipstopPortalsEndsToDead(ni: H) -> c_int {
             calls::ends_to_dead::<P>(ni)
@@ -159,7 +160,7 @@ macro_rules! portals_library {
     };
 }
 
-/// Adds to a [`portals_library!`](crate::portals_library) what Bull's header has besides: 4.3's end of all waiting, and text.
+/// Adds the extras of Bull's header to a [`portals_library!`](crate::portals_library): 4.3's `PtlAbort`, and texts.
 #[macro_export]
 macro_rules! portals_bull_extension {
     () => {
@@ -169,13 +170,13 @@ macro_rules! portals_bull_extension {
             calls::abort();
         }
 
-        /// The name of a return code (`what` is 0), of an event (1) or of how it failed (2).
+        /// Returns the name of a return code (`what` is 0), an event (1) or a failure (2).
         #[unsafe(no_mangle)]
         pub extern "C" fn PtlToStr(number: c_int, what: c_uint) -> *const std::ffi::c_char {
             calls::text::<P>(number, what).as_ptr()
         }
 
-        /// How many ways to fail have a name.
+        /// Returns the number of failures that have a name.
         #[unsafe(no_mangle)]
         pub extern "C" fn PtlFailTypeSize() -> c_int {
             calls::fail_names()
@@ -188,7 +189,7 @@ macro_rules! portals_bull_extension {
     };
 }
 
-/// Functions that answer with a code.
+/// Defines functions that return a code.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! portals_functions {
@@ -208,7 +209,7 @@ macro_rules! portals_functions {
     };
 }
 
-/// Operations, and the same with a trigger.
+/// Defines operations with and without a trigger.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! portals_operations {

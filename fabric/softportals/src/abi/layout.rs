@@ -1,4 +1,4 @@
-//! Structures that families share, but for the size of a handle.
+//! Structures that all families share, except for the size of a handle.
 
 use std::{ffi::c_void, mem::offset_of};
 

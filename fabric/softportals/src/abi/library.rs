@@ -1,4 +1,4 @@
-//! The interfaces of this process, behind the handles that C programs hold.
+//! The open interfaces of this process, behind the handles that C programs hold.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,11 +18,11 @@ use crate::{
     transport::{Place, Reservation},
 };
 
-/// Between the first `PtlInit` and the last `PtlFini`.
+/// State between the first `PtlInit` and the last `PtlFini`.
 #[derive(Debug)]
 struct Library {
     inits: u32,
-    /// Nobody waits any more, here and on interfaces that are opened later.
+    /// True if all waits end immediately, including those on interfaces opened later.
     aborted: bool,
     interfaces: Vec<Option<Open>>,
 }
@@ -33,25 +33,25 @@ struct Open {
     users: u32,
     rail: u32,
     kind: u32,
-    /// What its atomics change.
+    /// True if changes by atomics stay hidden until [`publish`].
     hides: bool,
     pid: Arc<Pid>,
 }
 
-/// A process id, which interfaces share.
+/// A process id, shared by interfaces.
 #[derive(Debug)]
 struct Pid {
     pid: u32,
     _reservation: Reservation,
 }
 
-/// What `PtlNIInit` asks for.
+/// Arguments of `PtlNIInit`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) rail: u32,
     pub(super) matching: bool,
     pub(super) logical: bool,
-    /// One of these, or any up to the greatest.
+    /// The requested process id, or `None` for any up to `pid_max`.
     pub(super) pid: Option<u32>,
     pub(super) pid_max: u32,
     pub(super) limits: Option<Limits>,
@@ -74,7 +74,7 @@ pub(super) fn init() {
     library.inits += 1;
 }
 
-/// The last one closes what is open.
+/// Closes all interfaces on the last call.
 pub(super) fn fini() {
     let mut guard = library();
     let Some(library) = guard.as_mut() else {
@@ -93,7 +93,7 @@ pub(super) fn fini() {
     }
 }
 
-/// Wakes everybody who waits, for ever.
+/// Ends every wait, current and future.
 pub(super) fn abort() {
     let mut guard = library();
     let Some(library) = guard.as_mut() else {
@@ -112,7 +112,7 @@ pub(super) fn is_initialised() -> bool {
     library().is_some()
 }
 
-/// What atomics have changed is seen by the host from now on, also where it is not at once.
+/// Makes hidden changes by atomics visible to the host.
 pub(super) fn publish() {
     let guard = library();
     let interfaces = guard.iter().flat_map(|library| &library.interfaces);
@@ -121,7 +121,7 @@ pub(super) fn publish() {
     }
 }
 
-/// The interface with this number.
+/// Returns the interface with this number.
 pub(super) fn nic(ni: u32) -> Result<Arc<Nic<ProcessMemory>>, Error> {
     let guard = library();
     let library = guard.as_ref().ok_or(Error::NoInit)?;
@@ -130,7 +130,7 @@ pub(super) fn nic(ni: u32) -> Result<Arc<Nic<ProcessMemory>>, Error> {
         .ok_or(Error::ArgInvalid("ni_handle"))
 }
 
-/// Opens an interface, or counts another user of one that is open.
+/// Opens an interface, or adds a user to one that is open.
 pub(super) fn open(
     wanted: Wanted,
     memory: impl Fn() -> ProcessMemory,
@@ -180,7 +180,8 @@ pub(super) fn open(
             false => memory(),
         };
         match Nic::open(setup(pid.pid), memory) {
-            // Who had this id before is not gone yet, or another program has its ports. One that is asked for has to be this one.
+            // The previous owner of this id has not ended yet, or another program uses its ports. Try another id unless one was
+            // requested.
             Err(Errno::ADDRINUSE) if wanted.pid.is_none() && Arc::strong_count(&pid) == 1 => {
                 passed_over.push(pid);
             }
@@ -201,7 +202,7 @@ pub(super) fn open(
     Ok((library.insert(open)?, limits))
 }
 
-/// The last user closes an interface, and wakes who waits for it.
+/// Removes a user of an interface. The last one closes it and wakes the threads that wait for it.
 pub(super) fn close(ni: u32) -> Result<(), Error> {
     let mut guard = library();
     let library = guard.as_mut().ok_or(Error::NoInit)?;
@@ -214,7 +215,7 @@ pub(super) fn close(ni: u32) -> Result<(), Error> {
         return Ok(());
     }
     let ended = slot.take();
-    // Its agent ends after the lock is free, and after the last of those who wait has left.
+    // The agent ends when the last waiting thread has dropped its reference, which must happen without the lock.
     drop(guard);
     if let Some(open) = ended {
         open.end();
@@ -223,7 +224,7 @@ pub(super) fn close(ni: u32) -> Result<(), Error> {
 }
 
 impl Open {
-    /// Wakes who waits, and lets go of peers when they have what is theirs.
+    /// Wakes waiting threads, and lingers until peers have received everything.
     fn end(&self) {
         self.nic.interrupt();
         self.nic.linger(LINGER_MAX);
@@ -259,7 +260,7 @@ impl Library {
         u32::try_from(ni).map_err(|_| Error::NoSpace)
     }
 
-    /// The process id of an interface: the one that others of its rail have, unless each is to have its own.
+    /// Returns the process id for an interface: shared with others of its rail if they may be reused, otherwise its own.
     fn pid(&self, place: &Place, wanted: &Wanted, settings: &Settings) -> Result<Arc<Pid>, Error> {
         let mut of_rail = self
             .interfaces
@@ -279,7 +280,7 @@ impl Library {
             return Ok(Arc::clone(held));
         }
         let most = wanted.pid_max.min(settings.pid_max);
-        // Sandia's process ids are ports, whatever its header says of the greatest one.
+        // Sandia's process ids are UDP ports, so ids above its `PTL_PID_MAX` are valid.
         let named_most = match wanted.family {
             Family::Sandia => settings.pid_max,
             Family::Bull => most,
@@ -302,7 +303,7 @@ impl Wanted {
     }
 }
 
-/// The first free one from one on that other processes are not likely to start with.
+/// Reserves the first free id, starting from one that depends on the system's process id to avoid collisions.
 fn any_pid(place: &Place, most: u32) -> Result<(u32, Reservation), Error> {
     let start = std::process::id() % most;
     for step in 0..most {
@@ -324,8 +325,8 @@ fn refused(why: Errno) -> Error {
     }
 }
 
-/// A frame of a peer that is there has been repeated eight times by then; one that is gone keeps nobody for longer.
+/// Limit on lingering. A frame to a living peer has been resent eight times by then, and a dead peer delays us no longer.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 const RAILS: u32 = 4;
-/// What the handles have numbers for, but the last one: all ones are no handle.
+/// Number of interfaces that handles can name. The last number is left out, because a handle of all ones is invalid.
 const INTERFACES_MAX: usize = 63;

@@ -1,8 +1,8 @@
-//! The C interfaces: numbers and layouts of one family each, over the same library.
+//! The C interfaces: numbers and layouts of each library family, over the same implementation.
 //!
-//! Programs are compiled against one family's header, whose numbers, structures and handles differ from the others'. A
-//! [`Profile`] is all that differs. [`portals_library!`](crate::portals_library) makes a package the library of one family;
-//! what the functions do is written once, in [`calls`].
+//! A program is compiled against the header of one family, and families differ in numbers, structures and handles. A [`Profile`]
+//! describes these differences. [`portals_library!`](crate::portals_library) turns a package into the library of one family. The
+//! functions themselves are implemented once, in [`calls`].
 
 pub mod calls;
 mod convert;
@@ -24,38 +24,39 @@ use std::ffi::CStr;
 
 use crate::{event::Event, interface::Family};
 
-/// One family: its handles, structures and numbers.
+/// A library family: its handles, structures and numbers.
 pub trait Profile: Sized + 'static {
-    /// What stands for an object.
+    /// Handle of an object.
     type Handle: Copy + PartialEq;
-    /// An enumeration as an argument.
+    /// Type of an enumeration passed as an argument.
     type Small: Copy + Into<u32>;
-    /// A time in milliseconds.
+    /// Type of a time in milliseconds.
     type Time: Copy + Into<u64>;
-    /// A list entry of an interface without matching.
+    /// List entry of an interface without matching.
     type Le;
-    /// A full event.
+    /// Full event.
     type Event;
 
-    /// What it is called.
+    /// Name of the family.
     const NAME: &CStr;
-    /// All its constants.
+    /// All constants of the family.
     const NUMBERS: Numbers;
-    /// Whether programs leave out the place for the index when they poll: those of this family do.
+    /// True if programs may pass no place for the index when they poll.
     const WHICH_IS_OPTIONAL: bool;
-    /// Whether an entry of either kind goes to interfaces of both: programs of a family with one structure for the two mix them.
+    /// True if entries of both kinds are valid on both kinds of interfaces. Programs of a family with one structure for both mix
+    /// them.
     const ENTRIES_ARE_ALIKE: bool;
-    /// Whose ways its interfaces have.
+    /// Behavior of the family's interfaces.
     const FAMILY: Family;
-    /// What stands for no event queue, and what for no counter. No other handle does.
+    /// Handles that mean no event queue and no counter.
     const NONE: [Self::Handle; 2];
 
-    /// The handle for an object's 32 bits.
+    /// Returns the handle of an object's 32 bits.
     fn handle(bits: u32) -> Self::Handle;
-    /// An object's 32 bits; all ones when it cannot be one.
+    /// Returns an object's 32 bits, or all ones if the handle cannot name an object.
     fn bits(handle: Self::Handle) -> u32;
-    /// A list entry with the fields that those of matching interfaces have.
+    /// Converts a list entry to the structure of matching interfaces.
     fn me(le: &Self::Le) -> Me<Self::Handle>;
-    /// An event as the family lays it out.
+    /// Converts an event to the layout of the family.
     fn event(event: &Event) -> Self::Event;
 }

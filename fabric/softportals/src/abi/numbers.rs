@@ -1,4 +1,4 @@
-//! The constants that differ between families.
+//! Constants that differ between families.
 
 use crate::{
     atomic::{Datatype, Operator},
@@ -8,7 +8,7 @@ use crate::{
     options::{EntryOptions, MdOptions, TableOptions},
 };
 
-/// A family's constants. Lists are in the order of our enumerations.
+/// Constants of a family. Arrays are in the order of our enumerations.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "a table that profiles write out")]
 pub struct Numbers {
@@ -26,25 +26,25 @@ pub struct Numbers {
     pub rank_any: u32,
     /// `PTL_NI_MATCHING`, `PTL_NI_NO_MATCHING`, `PTL_NI_LOGICAL`, `PTL_NI_PHYSICAL`.
     pub ni: [u32; 4],
-    /// `PTL_TARGET_BIND_INACCESSIBLE`, `PTL_TOTAL_DATA_ORDERING` and, of families that name it, `PTL_COHERENT_ATOMICS`.
+    /// `PTL_TARGET_BIND_INACCESSIBLE`, `PTL_TOTAL_DATA_ORDERING` and, if the family names it, `PTL_COHERENT_ATOMICS`.
     pub features: u32,
     /// `PTL_IOVEC`.
     pub iovec: u32,
-    /// Entry options by bit.
+    /// Entry options, each with its bit.
     pub entry: &'static [(u32, EntryOptions)],
-    /// Descriptor options by bit.
+    /// Descriptor options, each with its bit.
     pub md: &'static [(u32, MdOptions)],
-    /// Portal table options by bit.
+    /// Portal table options, each with its bit.
     pub table: &'static [(u32, TableOptions)],
-    /// In the order of [`Fail`].
+    /// Failures in the order of [`Fail`].
     pub fails: [u32; 8],
-    /// In the order of [`EventKind`].
+    /// Event kinds in the order of [`EventKind`].
     pub kinds: [u32; 16],
-    /// In the order of [`Ack`].
+    /// Acknowledgements in the order of [`Ack`].
     pub acks: [u32; 4],
-    /// By [`Operator::ALL`].
+    /// Operators in the order of [`Operator::ALL`].
     pub operators: [u32; 18],
-    /// By [`Datatype::ALL`].
+    /// Datatypes in the order of [`Datatype::ALL`].
     pub datatypes: [u32; 14],
 }
 
@@ -60,7 +60,7 @@ pub struct Codes {
     pub eq_dropped: i32,
     pub eq_empty: i32,
     pub fail: i32,
-    /// What a second map is answered with; families differ in more than the number.
+    /// Code for setting the map twice. Families differ in its meaning as well as in its number.
     pub map_again: i32,
     pub in_use: i32,
     pub list_too_long: i32,
@@ -71,7 +71,7 @@ pub struct Codes {
     pub pt_eq_needed: i32,
     pub pt_in_use: i32,
     pub interrupted: i32,
-    /// What ends a wait when all are aborted; of a family without that, as if what is waited for were gone.
+    /// Code of a wait ended by `PtlAbort`. In a family without that call, the code for an awaited object that was freed.
     pub aborted: i32,
 }
 
@@ -150,7 +150,7 @@ fn meaning<T: Copy, const N: usize>(all: &[T; N], numbers: &[u32; N], number: u3
     all.get(at).copied()
 }
 
-/// The options of all bits; a bit without a name is a mistake.
+/// Returns the options of all bits, or an error for a bit without a name.
 fn named<T>(names: &[(u32, T)], bits: u32, none: T) -> Result<T, Error>
 where
     T: Copy + std::ops::BitOr<Output = T>,

@@ -1,4 +1,4 @@
-//! The numbers and layouts of Bull's published software Portals, which are close to those of BXI.
+//! Numbers and layouts of Bull's published software Portals, which are close to those of BXI.
 
 use std::{ffi::CStr, mem::offset_of};
 
@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<CEvent>() == 96 && offset_of!(CEvent, initiator)
 const _: () = assert!(offset_of!(CEvent, kind) == 68 && offset_of!(CEvent, datatype) == 88);
 
 impl Profile for Portails4 {
-    /// A pointer there; all zeros stand for nothing, so ours have a bit that is always set.
+    /// A pointer in Bull's library. Zero means no object, so our handles have a bit that is always set.
     type Handle = u64;
     type Small = u32;
     type Time = u64;
@@ -57,7 +57,7 @@ impl Profile for Portails4 {
     const WHICH_IS_OPTIONAL: bool = true;
     const ENTRIES_ARE_ALIKE: bool = true;
     const FAMILY: Family = Family::Bull;
-    // It has no other invalid handle.
+    // The family has only one invalid handle.
     const NONE: [u64; 2] = [0; 2];
 
     fn handle(bits: u32) -> u64 {
@@ -69,7 +69,7 @@ impl Profile for Portails4 {
     }
 
     fn me(le: &Me<u64>) -> Me<u64> {
-        // Programs do not fill the rest of a list entry.
+        // Programs leave the remaining fields of a list entry uninitialized.
         Me {
             match_id: Process {
                 rank_or_nid: 0,
@@ -108,7 +108,7 @@ impl Profile for Portails4 {
 }
 
 impl CEvent {
-    /// Kind, failure and bytes.
+    /// Returns the kind, the failure and the bytes of the event.
     pub(super) const fn outline(&self) -> (u32, u32, u64) {
         (self.kind, self.fail, self.mlength)
     }
@@ -124,7 +124,7 @@ const NUMBERS: Numbers = Numbers {
         ct_none_reached: 0x20,
         eq_dropped: 0x21,
         eq_empty: 0x22,
-        // The family says IN_USE where the reference says IGNORED.
+        // The family returns IN_USE where the reference returns IGNORED.
         map_again: 8,
         interrupted: 0x25,
         list_too_long: 0x26,

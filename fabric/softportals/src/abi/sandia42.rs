@@ -1,4 +1,4 @@
-//! The numbers and layouts of the Sandia reference, version 4.2.
+//! Numbers and layouts of the Sandia reference implementation, version 4.2.
 
 use std::{
     ffi::{CStr, c_void},

@@ -1,4 +1,4 @@
-//! What the environment says about interfaces that are opened from C. One table of names, in the book.
+//! Environment settings of interfaces that are opened from C. The book lists all names.
 
 use std::{
     env,
@@ -16,33 +16,33 @@ use crate::{
     transport::{Faults, Medium, PID_MAX, Wires},
 };
 
-/// What was said, for one rail.
+/// Settings for one rail.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// `RIPSTOP_PORTALS_NETWORK`: jobs with different ones do not see each other.
+    /// `RIPSTOP_PORTALS_NETWORK`: jobs with different networks do not see each other.
     pub(super) network: String,
     /// `RIPSTOP_PORTALS_MODE`: `offload` or `generic`.
     pub(super) mode: Mode,
-    /// `RIPSTOP_PORTALS_NID`, or the address on a UDP network.
+    /// `RIPSTOP_PORTALS_NID`, or the IPv4 address on a UDP network.
     pub(super) nid: u32,
-    /// `RIPSTOP_PORTALS_LIMITS`: what an interface has at most, as `name=number,name=number`.
+    /// `RIPSTOP_PORTALS_LIMITS`: upper limits of an interface, as `name=number,name=number`.
     pub(super) ceiling: Limits,
     /// `RIPSTOP_PORTALS_TRANSPORT`, `.._HOST`, `.._FAULTS`, `.._RATE` and `.._CUT`.
     pub(super) wires: Wires,
-    /// `RIPSTOP_PORTALS_FLOW`: whether flow control counts events, or only entries and headers.
+    /// `RIPSTOP_PORTALS_FLOW`: true if flow control counts events too, not only entries and headers.
     pub(super) counts_events: bool,
-    /// `RIPSTOP_PORTALS_HABITS`: whose ways it has beside its own.
+    /// `RIPSTOP_PORTALS_HABITS`: optional behaviors of other libraries.
     pub(super) habits: Habits,
-    /// The greatest process id of that transport.
+    /// Largest process id of the transport.
     pub(super) pid_max: u32,
-    /// `RIPSTOP_PORTALS_REUSE`: whether an interface that is opened again is the same one.
+    /// `RIPSTOP_PORTALS_REUSE`: true if opening an open interface again returns the same one.
     pub(super) reuse: bool,
-    /// `RIPSTOP_PORTALS_CORE`: the processor that works for the interface, and no other.
+    /// `RIPSTOP_PORTALS_CORE`: the only processor that works for the interface.
     pub(super) core: Option<usize>,
 }
 
 impl Settings {
-    /// Interfaces that are opened from now on have these habits, whatever the environment says. False when one has no meaning.
+    /// Gives these habits to all interfaces opened later, regardless of the environment. Returns false if a name is unknown.
     pub(super) fn adopt(habits: &str) -> bool {
         let habits = Habits::parse(habits);
         let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,8 +50,10 @@ impl Settings {
         habits.is_some()
     }
 
+    /// Reads the settings of a rail.
+    ///
     /// # Errors
-    /// `ArgInvalid` for a value that has no meaning; standard error says which and why, because a code cannot.
+    /// `ArgInvalid` for an invalid value. A message on standard error names the variable, because a code cannot.
     pub(super) fn read(rail: u32) -> Result<Self, Error> {
         let adopted = *ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
         let read = Self::from(rail, |name| env::var(name).ok());
@@ -60,7 +62,7 @@ impl Settings {
             ..settings
         });
         read.map_err(|(name, value, wanted)| {
-            // Nobody is left to tell if that fails.
+            // Writing to standard error may fail, and there is no other place to report that.
             let _told = writeln!(
                 std::io::stderr(),
                 "libportals: {name}={value}: expected {wanted}"
@@ -85,7 +87,7 @@ impl Settings {
             &[("offload", Mode::Offload), ("generic", Mode::Generic)],
         )?;
         let most = Limits {
-            // What is taken at once travels with the header.
+            // The data of volatile puts must fit into the packet of the header.
             max_volatile_size: mode
                 .inline_max()
                 .map_or(Limits::MOST.max_volatile_size, |most| most as u64),
@@ -129,15 +131,15 @@ impl Settings {
     }
 }
 
-/// Habits that a program has asked for by a call.
+/// Habits requested by a call of the program.
 static ADOPTED: Mutex<Option<Habits>> = Mutex::new(None);
 
-/// What a set of processors has room for.
+/// Size of a processor set.
 const CORES_MAX: usize = 1024;
 const HABITS: &str = "ends-never, incoherent, polled-only, short-failures, send-alone, or several with commas between";
 const CUT: &str = "bytes, or 0 for never, or one for each rail";
 
-/// A variable, its value and what it should have been.
+/// A variable, its value, and the expected form.
 type Wrong = (&'static str, String, &'static str);
 type Variable = (&'static str, Option<String>);
 
@@ -151,7 +153,7 @@ fn medium(
         "drop=, duplicate=, reorder=, exhaust= with chances below 1, delay_us= and seed=, with commas between",
         Faults::parse,
     )?;
-    // Nothing goes wrong in shared memory, so faults are for datagrams.
+    // Faults apply to datagrams only, so setting them selects UDP.
     let usual = if faults.is_some() { "udp" } else { "shared" };
     let named = (transport.0, transport.1.or_else(|| Some(usual.to_owned())));
     if !choice(named, "shared or udp", &[("shared", false), ("udp", true)])? {
@@ -185,7 +187,7 @@ fn parse<T: FromStr>(variable: Variable, wanted: &'static str) -> Result<Option<
     read(variable, wanted, |text| text.trim().parse().ok())
 }
 
-/// One value for all rails, or one for each with commas between; the last one is for those behind.
+/// Parses one value for all rails, or a comma-separated list with one per rail. The last one applies to all further rails.
 fn of_rail<T: FromStr>(
     rail: u32,
     variable: Variable,
@@ -197,7 +199,7 @@ fn of_rail<T: FromStr>(
     })
 }
 
-/// One of these words; the first one when nothing was said.
+/// Parses one of these words. Without a value, the first one applies.
 fn choice<T: Copy>(
     variable: Variable,
     wanted: &'static str,

@@ -1,13 +1,13 @@
-//! The `long double` of x86-64: 64 bits of fraction, the first of them explicit, and 15 of exponent. Sums and products are
-//! rounded to nearest, ties to even, as the x87 does by default.
+//! The `long double` of x86-64: 64 bits of fraction, of which the first is explicit, and 15 bits of exponent. Sums and products
+//! are rounded to nearest, ties to even, which is the default of the x87.
 
 use std::cmp::Ordering;
 
-/// A number of 80 bits, in 16 bytes.
+/// An 80-bit number, stored in 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extended {
     negative: bool,
-    /// Biased by [`BIAS`]; 0 is denormal or zero, [`EXPONENT_MAX`] infinite or not a number.
+    /// Biased by [`BIAS`]. 0 means denormal or zero, [`EXPONENT_MAX`] means infinite or NaN.
     exponent: u16,
     fraction: u64,
 }
@@ -33,7 +33,7 @@ impl Extended {
         }
     }
 
-    /// The 6 bytes that say nothing are zero.
+    /// Returns the bytes of the number. The 6 padding bytes are zero.
     pub(super) fn to_ne_bytes(self) -> [u8; 16] {
         let top = u128::from(self.negative) << 79 | u128::from(self.exponent) << 64;
         (top | u128::from(self.fraction)).to_ne_bytes()
@@ -75,7 +75,7 @@ impl Extended {
         })
     }
 
-    /// Also the encodings without the explicit bit, which no processor makes.
+    /// Returns true for NaN, and for encodings without the explicit bit, which no processor produces.
     const fn is_nan(self) -> bool {
         let explicit = self.fraction >> 63 == 1;
         match self.exponent {
@@ -128,7 +128,8 @@ impl PartialOrd for Extended {
 
 fn sum(a: Scaled, b: Scaled) -> Extended {
     let (large, small) = if a.scale >= b.scale { (a, b) } else { (b, a) };
-    // 63 bits below the larger number's last decide the rounding; what is below those only has to be known as not zero.
+    // The 63 bits below the larger number's last bit decide the rounding. Of the bits below those, only whether any is set
+    // matters.
     let large_fraction = large.fraction << GUARD;
     let down = large.scale.abs_diff(small.scale);
     let wide = small.fraction << GUARD;
@@ -144,7 +145,7 @@ fn sum(a: Scaled, b: Scaled) -> Extended {
     } else {
         (small.negative, small_fraction - large_fraction)
     };
-    // A difference of equals is positive; a sum of negative zeros is not.
+    // The difference of equal numbers is positive zero, but the sum of two negative zeros is negative.
     let negative = negative && (fraction != 0 || (a.negative && b.negative));
     rounded(Scaled {
         negative,
@@ -166,7 +167,7 @@ fn rounded(number: Scaled) -> Extended {
             fraction: 0,
         };
     }
-    // The first bit gets to place 63, unless the exponent would be too small for that.
+    // Normalize: shift the first bit to position 63, unless the exponent would become too small.
     let high = 127 - fraction.leading_zeros().cast_signed();
     let shift = (high - 63).max(LEAST_SCALE - scale);
     let (mut kept, up) = shifted(fraction, shift);
@@ -190,7 +191,7 @@ fn rounded(number: Scaled) -> Extended {
     }
 }
 
-/// What is left of `fraction` after `shift` bits are gone, and whether it is to be rounded up.
+/// Returns `fraction` shifted right by `shift` bits, and true if it must be rounded up.
 fn shifted(fraction: u128, shift: i32) -> (u128, bool) {
     if shift <= 0 {
         return (fraction << shift.unsigned_abs(), false);
@@ -211,7 +212,7 @@ const fn infinite(negative: bool) -> Extended {
     }
 }
 
-/// The one that the x87 makes of nothing.
+/// The NaN that the x87 produces for invalid operations.
 const NAN: Extended = Extended {
     negative: true,
     exponent: EXPONENT_MAX,
@@ -219,7 +220,7 @@ const NAN: Extended = Extended {
 };
 const EXPONENT_MAX: u16 = 0x7fff;
 const BIAS: i32 = 16383;
-/// The scale of denormal numbers.
+/// Scale of denormal numbers.
 const LEAST_SCALE: i32 = 1 - BIAS - 63;
-/// Bits below a number's last while it is added: room for a carry stays above.
+/// Bits kept below a number's last bit during an addition. Room for a carry remains above.
 const GUARD: u32 = 62;

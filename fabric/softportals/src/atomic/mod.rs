@@ -1,4 +1,4 @@
-//! What atomics compute: every operator on every datatype for which it has a meaning.
+//! Arithmetic of atomics: every operator on every datatype for which it is defined.
 
 mod extended;
 #[cfg(test)]
@@ -7,7 +7,7 @@ mod tests;
 use self::extended::Extended;
 use crate::packet::Operand;
 
-/// What is done with the target's element and the initiator's.
+/// Operation on an element of the target and one of the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the specification's names say it")]
@@ -32,7 +32,7 @@ pub enum Operator {
     Mswap,
 }
 
-/// What an element is.
+/// Type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the specification's names say it")]
@@ -54,7 +54,7 @@ pub enum Datatype {
 }
 
 impl Operator {
-    /// All of them, in the order of the 4.2 numbers.
+    /// All operators, in the order of their Portals 4.2 numbers.
     pub const ALL: [Self; 18] = [
         Self::Min,
         Self::Max,
@@ -76,13 +76,13 @@ impl Operator {
         Self::Mswap,
     ];
 
-    /// Whether it takes part in swaps only.
+    /// Returns true if the operator is valid for swaps only.
     #[must_use]
     pub const fn swaps(self) -> bool {
         !matches!(self, Self::Min | Self::Max | Self::Sum | Self::Prod) && !self.is_of_bits()
     }
 
-    /// Whether it takes an operand, and so is about one element.
+    /// Returns true if the operator takes an operand, and so applies to a single element.
     #[must_use]
     pub const fn takes_operand(self) -> bool {
         self.swaps() && !matches!(self, Self::Swap)
@@ -102,7 +102,7 @@ impl Operator {
         )
     }
 
-    /// Whether it has a meaning for `datatype`: bits are of integers, and complex numbers have no order.
+    /// Returns true if the operator is defined for `datatype`: bit operators need integers, and complex numbers have no order.
     #[must_use]
     pub const fn takes(self, datatype: Datatype) -> bool {
         if self.is_of_bits() || matches!(self, Self::Mswap) {
@@ -113,7 +113,7 @@ impl Operator {
 }
 
 impl Datatype {
-    /// All of them, in the order of the 4.2 numbers.
+    /// All datatypes, in the order of their Portals 4.2 numbers.
     pub const ALL: [Self; 14] = [
         Self::I8,
         Self::U8,
@@ -131,7 +131,7 @@ impl Datatype {
         Self::LongDoubleComplex,
     ];
 
-    /// Bytes of an element, as the C compilers of x86-64 lay it out.
+    /// Returns the bytes of an element, in the layout of C compilers on x86-64.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -166,8 +166,9 @@ impl Datatype {
     }
 }
 
-/// Replaces what is in `target` by what `operator` makes of it and `source`, element by element. Bytes behind the last whole
-/// element stay. An operator that has no meaning for the datatype changes nothing.
+/// Replaces each element of `target` by the result of `operator` on it and the element of `source`.
+///
+/// Bytes after the last whole element do not change. An operator that is undefined for the datatype changes nothing.
 pub(crate) fn apply(
     operator: Operator,
     datatype: Datatype,
@@ -216,7 +217,7 @@ fn each<T: Element<N>, const N: usize>(operator: Operator, target: &mut [u8], so
     *target = combined.to_bytes();
 }
 
-/// Sums and products: the rest has no meaning for complex numbers.
+/// Applies sums and products; other operators are undefined for complex numbers.
 fn each_complex<T: Element<N>, const N: usize>(
     operator: Operator,
     target: &mut [u8],
@@ -244,7 +245,7 @@ fn each_complex<T: Element<N>, const N: usize>(
     (*re, *im) = (x.to_bytes(), y.to_bytes());
 }
 
-/// `SWAP` always, `MSWAP` where the operand's bits are set, the others if `operand OPERATOR target` holds.
+/// Replaces the target: `SWAP` always, `MSWAP` where the operand's bits are set, others if `operand OPERATOR target` holds.
 fn swap(operator: Operator, datatype: Datatype, operand: &[u8], target: &mut [u8], source: &[u8]) {
     if operator == Operator::Mswap {
         for ((target, source), mask) in target.iter_mut().zip(source).zip(operand) {
@@ -300,7 +301,7 @@ fn compare(datatype: Datatype, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering>
     }
 }
 
-/// A number in the machine's byte order.
+/// A number in native byte order.
 trait Element<const N: usize>: Copy + PartialOrd {
     fn from_bytes(bytes: &[u8; N]) -> Self;
     fn to_bytes(self) -> [u8; N];
@@ -308,7 +309,7 @@ trait Element<const N: usize>: Copy + PartialOrd {
     fn minus(self, other: Self) -> Self;
 }
 
-/// The least, the greatest or `None`: a NaN is neither, so the target's stays.
+/// Returns the smaller or the larger number. With a NaN the comparison fails, so the target's value stays.
 fn extreme<T: PartialOrd>(operator: Operator, target: T, other: T) -> T {
     let replaces = match operator {
         Operator::Min => other < target,

@@ -45,7 +45,7 @@ fn every_operator_does_something_to_every_datatype_it_takes_and_nothing_to_the_o
             for _ in 0..64 {
                 let mut bytes = [[0; 32]; 3];
                 bytes.iter_mut().for_each(|bytes| random.fill(bytes));
-                // Noise in the top bits is often no number, and equal to nothing.
+                // Random top bits often encode a NaN, which equals nothing.
                 if !datatype.is_integer() {
                     bytes
                         .iter_mut()
@@ -194,7 +194,7 @@ fn bytes_behind_the_last_whole_element_stay() {
     );
 }
 
-/// Exactly `value`, which is not infinite and not denormal.
+/// Returns exactly `value`, which must be finite and not denormal.
 fn long(value: f64) -> Extended {
     let bits = value.to_bits();
     let exponent = (bits >> 52) & 0x7ff;
@@ -212,7 +212,7 @@ fn long(value: f64) -> Extended {
 fn long_doubles_hold_sums_and_products_that_doubles_cannot() {
     let mut random = Random::new(3);
     for _ in 0..10_000 {
-        // 30 bits each: the product has 60, the sum at these distances at most 62, so both are exact.
+        // 30 bits each: the product has 60 bits, and the sum at these distances at most 62, so both are exact.
         let mut whole = || random.within(0..1 << 30).cast_signed() - (1 << 29);
         let (a, b) = (whole(), whole());
         let of = |value: i64| long(value as f64);

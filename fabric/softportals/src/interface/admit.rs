@@ -1,4 +1,4 @@
-//! Who takes a message that comes, and what runs out by that.
+//! Admission of an arriving message: finds the entry that takes it, and accounts for the resources it uses.
 
 use super::{
     EntryId, Interface,
@@ -13,7 +13,7 @@ use crate::{
     packet::{Kind, Request},
 };
 
-/// Which events of a message have places in the queue.
+/// Events of a message for which a place in the queue is reserved.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reserved {
     event: bool,
@@ -21,7 +21,7 @@ struct Reserved {
 }
 
 impl<M: Memory> Interface<M> {
-    /// Decides who takes a message, and what that changes at once.
+    /// Finds the entry that takes a message, and updates the entry and the portal table immediately.
     pub(super) fn admit(&mut self, from: Address, request: &Request) -> Result<Delivery, Fail> {
         let Some(initiator) = self.initiator(from, request) else {
             self.status.permission_violations += 1;
@@ -58,7 +58,7 @@ impl<M: Memory> Interface<M> {
             .ok_or(Fail::Dropped)
     }
 
-    /// Who sent it. A rank has to be the sender's.
+    /// Returns the initiator's name. A rank in the request must belong to the address it came from.
     fn initiator(&self, from: Address, request: &Request) -> Option<Peer> {
         if !self.config.logical {
             return Some(Peer::At(from));
@@ -87,7 +87,7 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Something ran out: with flow control the portal table entry stops, else the message is lost.
+    /// Handles an exhausted resource: flow control disables the portal table entry, otherwise the message is dropped.
     fn exhausted(&mut self, pt_index: u32, entry: Option<EntryId>) -> Fail {
         self.status.drops += 1;
         let quiet = entry.is_some_and(|id| self.has(id, EntryOptions::EVENT_FLOWCTRL_DISABLE));
@@ -106,7 +106,7 @@ impl<M: Memory> Interface<M> {
         Fail::PtDisabled
     }
 
-    /// Keeps places for what the message will post, where flow control asks for that.
+    /// Reserves queue places for the events of the message, if flow control requires it.
     fn reserve_events(&mut self, pt_index: u32, entry: EntryId) -> Option<Reserved> {
         let portal = self.portal(pt_index).ok()?;
         let counts = portal.has_flow_control() && self.config.counts_events;

@@ -1,4 +1,4 @@
-//! Operations, now or when a counter says so.
+//! Operations that start immediately or when a counter reaches a threshold.
 
 use super::{CtId, INCREMENT, Interface, MdId};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     packet::Operand,
 };
 
-/// Something for the interface to do.
+/// A command for the interface.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Command {
@@ -18,11 +18,11 @@ pub enum Command {
     Put(Local, Remote, Ack),
     /// Reads the target's memory.
     Get(Local, Remote),
-    /// Has the target combine its memory with local memory.
+    /// Combines the target's memory with local memory.
     Atomic(Local, Remote, Ack, Operator, Datatype),
-    /// The same, and brings back what was there: into the first memory, from the second.
+    /// Like `Atomic`, and returns the previous value: into the first local memory, from the second.
     FetchAtomic(Local, Local, Remote, Operator, Datatype),
-    /// Has the target exchange its memory for local memory, if the operand allows, and brings back what was there.
+    /// Replaces the target's memory with local memory if the operand allows it, and returns the previous value.
     Swap(Local, Local, Remote, Operator, Datatype, Operand),
     /// Adds to a counter.
     CtInc(CtId, Count),
@@ -30,65 +30,65 @@ pub enum Command {
     CtSet(CtId, Count),
 }
 
-/// A part of a descriptor's memory. Its length is the operation's.
+/// A part of a descriptor's memory, as long as the operation.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Local {
     /// The descriptor.
     pub md: MdId,
-    /// Where in it.
+    /// Offset in its memory.
     pub offset: u64,
 }
 
-/// What an operation is about at its target, and what goes along.
+/// Target side of an operation, and the values that travel with it.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Remote {
     /// The target.
     pub peer: Peer,
-    /// Its portal table entry.
+    /// Portal table entry at the target.
     pub pt_index: u32,
-    /// Compared with the entries there.
+    /// Match bits compared with the target's entries.
     pub match_bits: u64,
-    /// Where in the entry's memory.
+    /// Offset in the target entry's memory.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Comes back in the initiator's events.
+    /// Pointer returned in the initiator's events.
     pub user_ptr: u64,
-    /// Goes to the target's events.
+    /// Out-of-band data for the target's events.
     pub hdr_data: u64,
 }
 
-/// What the initiator wants to hear.
+/// Acknowledgement that the initiator wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ack {
-    /// Nothing.
+    /// No acknowledgement.
     No,
     /// An ACK event and a count.
     Full,
-    /// A count.
+    /// Only a count.
     Count,
-    /// A count, and nothing about the operation but its end.
+    /// Only a count, with no details except that the operation ended.
     Completed,
 }
 
-/// A counter and what it has to reach: successes and failures together.
+/// A counter and the threshold for its successes and failures together.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Trigger {
     /// The counter.
     pub ct: CtId,
-    /// The least sum.
+    /// Smallest sum that triggers the operation.
     pub threshold: u64,
 }
 
 impl<M: Memory> Interface<M> {
-    /// Starts an operation.
+    /// Starts an operation immediately.
     ///
     /// # Errors
-    /// `ArgInvalid`, which names what is wrong.
+    /// `ArgInvalid`, which names the wrong argument.
     pub fn start(&mut self, command: Command) -> Result<(), Error> {
         self.check(&command)?;
         self.execute(command);
@@ -96,11 +96,13 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Starts an operation as soon as the counter is there; it takes what is in memory then. Operations of one counter start in
-    /// the order of their thresholds, and those of one threshold in the order of these calls. O(log n) in those that wait.
+    /// Starts an operation once the counter reaches the threshold.
+    ///
+    /// The operation uses the memory contents of that moment. Operations of one counter start in the order of their thresholds;
+    /// operations with equal thresholds start in the order of these calls. O(log n) in the operations that wait.
     ///
     /// # Errors
-    /// `ArgInvalid`, which names what is wrong; `NoSpace` when too many wait for the counter.
+    /// `ArgInvalid`, which names the wrong argument; `NoSpace` if too many operations wait for the counter.
     pub fn start_when(&mut self, trigger: Trigger, command: Command) -> Result<(), Error> {
         self.check(&command)?;
         let most = self.config.limits.max_triggered_ops as usize;
@@ -118,7 +120,7 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Starts what the counters that moved have set off, which may move others.
+    /// Starts the operations that are due on the counters that changed, which may change further counters.
     pub(super) fn run_triggered(&mut self) {
         while let Some(ct) = self.moved.pop_front() {
             while let Some(command) = self.counters.get_mut(ct).and_then(|ct| ct.fire()) {
@@ -136,7 +138,8 @@ impl<M: Memory> Interface<M> {
                     self.changed(ct);
                 }
             }
-            // What was there when it was posted may be gone: then there is nothing to send, and nobody to tell.
+            // A descriptor or counter may have been freed since the command was posted. Then there is nothing to send and no
+            // queue to notify.
             _ if self.check(&command).is_ok() => self.initiate(command),
             _ => {}
         }

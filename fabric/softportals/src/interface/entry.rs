@@ -1,4 +1,4 @@
-//! One list entry: whom and what it matches, and where in it a message goes.
+//! One list entry: which messages it matches, and where in its memory they are delivered.
 
 use super::CtId;
 use crate::{
@@ -7,72 +7,72 @@ use crate::{
     options::EntryOptions,
 };
 
-/// A list entry, as it is appended or searched with. On an interface without matching, the fields from `source` on say nothing.
+/// A list entry, as appended or searched with. Without matching, the fields from `source` on are ignored.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Entry {
-    /// What messages are delivered to.
+    /// Memory that messages are delivered to.
     pub region: Region,
-    /// Counts for it.
+    /// Counter of the entry.
     pub ct: Option<CtId>,
-    /// Whose messages it takes; `None` takes everybody's.
+    /// User whose messages the entry admits; `None` admits every user.
     pub uid: Option<u32>,
-    /// How it behaves.
+    /// Options of the entry.
     pub options: EntryOptions,
-    /// Who it matches.
+    /// Processes whose messages the entry matches.
     pub source: Source,
-    /// What it matches.
+    /// Match bits.
     pub match_bits: u64,
-    /// Bits of it that may differ.
+    /// Match bits that are ignored.
     pub ignore_bits: u64,
-    /// With [`EntryOptions::MANAGE_LOCAL`]: it is unlinked when less than this is left.
+    /// With [`EntryOptions::MANAGE_LOCAL`]: bytes that must remain; with fewer, the entry is unlinked.
     pub min_free: u64,
 }
 
-/// Whom an entry matches.
+/// Initiators that an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// Everybody.
+    /// Any process.
     Any,
     /// One rank.
     Rank(u32),
-    /// Those at an address, of which parts may be open.
+    /// Processes at an address, with wildcards.
     At {
-        /// The node, or all.
+        /// Node, or `None` for all.
         nid: Option<u32>,
-        /// The process, or all.
+        /// Process id, or `None` for all.
         pid: Option<u32>,
     },
 }
 
-/// An entry that is on a list, or was and is not done yet.
+/// An entry that is on a list, or was and still has messages pending.
 #[derive(Debug)]
 pub(super) struct Linked {
     pub(super) entry: Entry,
     pub(super) pt_index: u32,
     pub(super) list: List,
     pub(super) user_ptr: u64,
-    /// Where the next message goes, when that is managed here.
+    /// Offset of the next message, with [`EntryOptions::MANAGE_LOCAL`].
     pub(super) local: u64,
-    /// On its list, or about to be.
+    /// True while the entry is on its list or about to be linked.
     pub(super) on_list: bool,
-    /// Messages that are being delivered to it, or that it has taken before all of them was there.
+    /// Messages being delivered to the entry, and incomplete unexpected messages that it claimed.
     pub(super) pending: u32,
     /// Unexpected messages whose data lies in it.
     pub(super) headers: u32,
-    /// It has had its last message, and that it is off its list has not been told.
+    /// The `AUTO_UNLINK` event that the entry owes: its last message has arrived, but the event is not posted yet.
     pub(super) unlink: Option<Unlink>,
 }
 
-/// An `AUTO_UNLINK` event that is to come.
+/// A pending `AUTO_UNLINK` event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unlink {
-    /// It has a place in the queue.
+    /// True if a place in the queue is reserved for the event.
     pub(super) reserved: bool,
 }
 
-/// What matching looks at.
+/// Message properties that matching looks at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) initiator: Peer,
@@ -83,7 +83,7 @@ pub(super) struct Probe {
 }
 
 impl Linked {
-    /// Where a message would go, and how many bytes are there for it.
+    /// Returns the offset at which a message would be delivered, and the bytes available there.
     pub(super) fn place(&self, probe: &Probe) -> (u64, u64) {
         let len = self.entry.region.len();
         let options = self.entry.options;
@@ -102,21 +102,21 @@ impl Linked {
         self.place(probe).1
     }
 
-    /// Moves the local offset behind a message.
+    /// Sets the offset of the next message, if the entry manages its offset itself.
     pub(super) const fn advance_to(&mut self, offset: u64) {
         if self.entry.options.has(EntryOptions::MANAGE_LOCAL) {
             self.local = offset;
         }
     }
 
-    /// Whether a message can be its last one.
+    /// Returns true if a message can use up the entry.
     pub(super) const fn may_end(&self) -> bool {
         let options = self.entry.options;
         options.has(EntryOptions::USE_ONCE)
             || options.has(EntryOptions::MANAGE_LOCAL) && self.entry.min_free > 0
     }
 
-    /// Whether it has had its last message.
+    /// Returns true if the entry is used up.
     pub(super) const fn is_used_up(&self) -> bool {
         let entry = &self.entry;
         let left = entry.region.len().saturating_sub(self.local);
@@ -139,5 +139,5 @@ impl Source {
     }
 }
 
-/// Of messages in an entry that may be aligned: enough for any field of a header.
+/// Alignment of messages in an entry with [`EntryOptions::MAY_ALIGN`], enough for any field of a header.
 const ALIGNMENT: u64 = 8;

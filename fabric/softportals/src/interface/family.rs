@@ -1,30 +1,31 @@
-//! What the families' libraries do each in its own way, where the specification leaves it open or they depart from it.
+//! Behavior that differs between library families, where the specification leaves it open or a library departs from it.
 
-/// Whose library programs expect.
+/// Library whose behavior programs expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Family {
-    /// The reference.
+    /// The reference implementation.
     Sandia,
-    /// Bull's.
+    /// Bull's implementation.
     Bull,
 }
 
 impl Family {
-    /// A search that is not for one message tells at its end that it finds no more. Programs for the reference expect nothing
-    /// behind what was found, and programs for the other wait for that.
+    /// Returns true if a search for more than one message ends with an event that no more were found. Programs for the reference
+    /// implementation expect no such event, and programs for Bull's wait for it.
     pub(super) const fn closes_searches(self) -> bool {
         matches!(self, Self::Bull)
     }
 
-    /// What hides events of communication hides those of searches.
+    /// Returns true if the option that hides communication events also hides search events.
     pub(super) const fn hides_searches(self) -> bool {
         matches!(self, Self::Sandia)
     }
 
-    /// An entry for one user does not match others' messages, and is passed over. Else it is the violation of who sent them; and
-    /// unexpected messages are everybody's who matches them, as the specification has it: their permission was checked when they
-    /// came.
+    /// Returns true if an entry for one user is skipped by messages of other users.
+    ///
+    /// If false, such a message matches and counts as a permission violation of its sender. An unexpected message can then be
+    /// claimed by any entry that matches it, as the specification says, because its permission was checked on arrival.
     pub(super) const fn matches_users(self) -> bool {
         matches!(self, Self::Bull)
     }

@@ -1,4 +1,4 @@
-//! The initiator's side: what was started, until it has left and was answered.
+//! Initiator side: operations from their start until their data has left and they are answered.
 
 use std::collections::BTreeSet;
 
@@ -17,36 +17,36 @@ use crate::{
     slab::Id,
 };
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) peer: Address,
-    /// Where its data comes from; in use until the operation has ended.
+    /// Descriptor that the data comes from, in use until the operation has ended.
     put: Option<MdId>,
-    /// Where what is fetched goes to; in use until that is there.
+    /// Memory that fetched data goes to, in use until all of it has arrived.
     get: Option<Local>,
     ack: Ack,
     user_ptr: u64,
     length: u64,
-    /// Its data has left, or there was none.
+    /// True once the data has left, or if there is none.
     sent: bool,
     answer: Awaited,
 }
 
-/// How far the answer is.
+/// State of an operation's answer.
 #[derive(Debug)]
 enum Awaited {
-    /// None will come, or all of it is here.
+    /// No answer will come, or all of it has arrived.
     Nothing,
     Answer,
-    /// The rest of what was fetched.
+    /// The rest of the fetched data.
     Rest {
         answer: Answer,
         received: u64,
     },
 }
 
-/// How an operation's parts look.
+/// Fields that all kinds of operations have.
 struct Parts {
     put: Option<Local>,
     get: Option<Local>,
@@ -56,7 +56,7 @@ struct Parts {
 }
 
 impl<M: Memory> Interface<M> {
-    /// Starts a command that was checked.
+    /// Starts a command that was checked before.
     pub(super) fn initiate(&mut self, command: Command) {
         let Some(parts) = parts(command) else { return };
         let Ok(peer) = self.resolve(parts.remote.peer) else {
@@ -100,7 +100,10 @@ impl<M: Memory> Interface<M> {
         self.enqueue(peer, Outgoing::new(Body::Request(request), payload, then));
     }
 
-    /// A volatile descriptor's bytes are taken at once; if they cannot be read, that shows when they leave.
+    /// Returns the payload of an operation.
+    ///
+    /// The bytes of a volatile descriptor are copied immediately. If they cannot be read, the error is reported when the message
+    /// leaves.
     fn payload(&mut self, local: Local, length: u64) -> Payload {
         let Some(descriptor) = self.descriptors.get(local.md.0) else {
             return Payload::None;
@@ -123,8 +126,9 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// The data of `id` has left, or never will. Every event that was asked for comes once: so a failure here is told by the
-    /// answer as well.
+    /// Handles the end of sending: the data of `id` has left, or never will.
+    ///
+    /// Every requested event must be posted once, so a failure here also fails the answer.
     pub(super) fn handle_sent(&mut self, id: Id, fail: Fail) {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
@@ -142,7 +146,7 @@ impl<M: Memory> Interface<M> {
         self.end_if_done(id);
     }
 
-    /// Whether no answer is made up for what has not left: then none is awaited any more.
+    /// Returns true if the SEND event alone reports a send failure, and stops waiting for the answer.
     fn tells_by_send_alone(&mut self, id: Id) -> bool {
         let alone = self.config.habits.send_alone;
         if let Some(operation) = self.operations.get_mut(id)
@@ -155,7 +159,7 @@ impl<M: Memory> Interface<M> {
         false
     }
 
-    /// No answer will come.
+    /// Completes an operation whose answer will not come.
     fn fail_answer(&mut self, id: Id, fail: Fail) {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
@@ -177,7 +181,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// An answer, or its beginning.
+    /// Handles an answer or its first part.
     pub(super) fn handle_answer(&mut self, from: Address, answer: &Answer, payload: &[u8]) {
         let id = Id::from_bits(answer.operation);
         let Some(operation) = self.operations.get_mut(id) else {
@@ -202,7 +206,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// More of what was fetched.
+    /// Handles a further part of fetched data.
     pub(super) fn handle_answer_rest(
         &mut self,
         from: Address,
@@ -294,8 +298,10 @@ impl<M: Memory> Interface<M> {
         self.end_if_done(id);
     }
 
-    /// A peer is gone: what is under way to it and from it ends. Of what nothing has left yet a successor may be meant, so that
-    /// gets another chance, and only one. O(operations under way).
+    /// Ends all operations to and from a lost peer.
+    ///
+    /// A request of which nothing has left yet may be meant for a successor of the peer, so it is retried once. O(operations in
+    /// flight).
     pub fn handle_lost(&mut self, peer: Address) {
         let spared = self.spare_requests(peer);
         let kept: BTreeSet<Id> = spared.iter().filter_map(Outgoing::operation).collect();
@@ -387,7 +393,7 @@ impl<M: Memory> Interface<M> {
     }
 }
 
-/// What an event is worth to a counter: a failure is always one.
+/// Returns the increment that an event adds to a counter. A failure always counts as one.
 pub(super) const fn counts(event: &Event, bytes: bool) -> Count {
     match event.fail {
         Fail::Ok => Count {

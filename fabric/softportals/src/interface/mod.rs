@@ -1,11 +1,11 @@
-//! One network interface, as a state machine: commands and packets in, packets and events out.
+//! One network interface as a state machine: commands and packets in, packets and events out.
 //!
-//! It knows no thread, no clock and no transport. Whoever has it calls
-//! - the commands of the application: `*_alloc`, `append`, [`Interface::start`]..;
-//! - [`Interface::handle`] for each packet that came, in the order of its sender;
+//! [`Interface`] knows no thread, no clock and no transport. Its owner calls
+//! - the commands of the application: `*_alloc`, `append`, [`Interface::start`] and others;
+//! - [`Interface::handle`] for each packet that arrived, in the order of its sender;
 //! - [`Interface::transmit`] when packets can leave.
 //!
-//! All of them leave events in queues, and counts in counters, where the application finds them.
+//! All of them post events to queues and add to counters, where the application finds them.
 #![forbid(unsafe_code)]
 
 mod admit;
@@ -39,32 +39,34 @@ use crate::{
     slab::{Id, Slab},
 };
 
-/// What an interface is, once and for all.
+/// Fixed properties of an interface.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::exhaustive_structs,
     reason = "built by whoever makes an interface"
 )]
 pub struct Config {
-    /// Match bits and sources decide who takes a message; else the first entry does.
+    /// True if match bits and sources select the entry of a message; otherwise the first entry takes the message.
     pub matching: bool,
-    /// Peers are named by rank.
+    /// True if peers are named by rank.
     pub logical: bool,
-    /// Who this is.
+    /// Address of this process.
     pub address: Address,
-    /// The user that it acts for.
+    /// User id that this process acts for.
     pub uid: u32,
-    /// What it has room for.
+    /// Limits of the interface.
     pub limits: Limits,
-    /// Payload bytes of a packet, at least an atomic's 2048.
+    /// Payload bytes of a packet, at least 2048 (the size of an atomic).
     pub packet_max: usize,
-    /// Longer messages start with a packet that is only a header; `None` lets every first packet be full.
+    /// Bytes up to which data travels in the first packet. A longer message starts with a packet that is only a header; `None`
+    /// fills every first packet.
     pub inline_max: Option<usize>,
-    /// Flow control lets no message in whose event would find no place; else a full queue loses some, against the specification.
+    /// True if flow control refuses a message whose event would find no place in the queue. If false, a full queue drops events,
+    /// which violates the specification.
     pub counts_events: bool,
-    /// Whose ways it has.
+    /// Library family whose behavior the interface follows.
     pub family: Family,
-    /// What else it has of others' ways.
+    /// Optional behavior of other libraries and adapters.
     pub habits: Habits,
 }
 
@@ -74,7 +76,7 @@ pub struct Interface<M> {
     config: Config,
     memory: M,
     map: Vec<Address>,
-    /// The own place in it.
+    /// This process's index in `map`.
     rank: Option<u32>,
     queues: Slab<EventQueue>,
     counters: Slab<Counter>,
@@ -83,9 +85,9 @@ pub struct Interface<M> {
     table: Vec<Option<Portal>>,
     operations: Slab<Operation>,
     lanes: BTreeMap<Address, Lane>,
-    /// Peers whose lanes have something to send, in turn.
+    /// Peers whose lanes have output, served round-robin.
     ready: VecDeque<Address>,
-    /// Counters that moved, whose operations may have to go.
+    /// Counters that changed, whose triggered operations may be due.
     moved: VecDeque<Id>,
     unexpected: u32,
     status: Status,
@@ -93,7 +95,7 @@ pub struct Interface<M> {
     packet: Vec<u8>,
 }
 
-/// What those who wait have to know.
+/// Kinds of changes that waiting threads must be notified of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "what there is to wait for")]
 pub struct News {
@@ -101,19 +103,19 @@ pub struct News {
     pub event: bool,
     /// A counter moved.
     pub count: bool,
-    /// A message is done, or something was freed: an end that neither an event nor a count need tell of.
+    /// A message completed or an object was freed, possibly without an event or a count.
     pub end: bool,
 }
 
-/// The status registers.
+/// The status registers of the specification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "the specification's registers")]
 pub struct Status {
-    /// Messages that no entry took.
+    /// Messages that matched no entry.
     pub drops: u64,
-    /// Messages of users that their entry was not for.
+    /// Messages whose user id the matching entry does not admit.
     pub permission_violations: u64,
-    /// Messages whose entry does not take their operation.
+    /// Messages whose operation the matching entry does not admit.
     pub operation_violations: u64,
 }
 
@@ -136,32 +138,32 @@ ids! {
     EntryId;
 }
 
-/// Memory that operations start from.
+/// Memory descriptor: local memory that operations start from.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Md {
     /// The memory.
     pub region: Region,
-    /// How it behaves.
+    /// Options of the descriptor.
     pub options: MdOptions,
-    /// Where its events go.
+    /// Queue that receives the descriptor's events.
     pub eq: Option<EqId>,
-    /// What counts for it.
+    /// Counter of the descriptor.
     pub ct: Option<CtId>,
 }
 
 #[derive(Debug)]
 struct Descriptor {
     md: Md,
-    /// Operations that may still touch its memory.
+    /// Operations in flight that may still access the memory.
     users: u32,
 }
 
 impl<M: Memory> Interface<M> {
-    /// An interface on which nothing is set up.
+    /// Returns an interface on which nothing is set up.
     ///
     /// # Panics
-    /// When an atomic does not fit into a packet.
+    /// If an atomic does not fit into a packet.
     pub fn new(config: Config, memory: M) -> Self {
         assert!(
             config.packet_max as u64 >= ATOMIC_MAX,
@@ -190,30 +192,30 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// What it is.
+    /// Returns the configuration.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The memory it works on.
+    /// Returns the memory that the interface works on.
     pub const fn memory(&mut self) -> &mut M {
         &mut self.memory
     }
 
-    /// What went wrong here for others.
+    /// Returns the status registers.
     pub const fn status(&self) -> Status {
         self.status
     }
 
-    /// What happened since the last call.
+    /// Returns the changes since the last call.
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
 
-    /// Says who has which rank. Without it a logical interface reaches nobody.
+    /// Sets the address of each rank. Without a map, a logical interface reaches no peer.
     ///
     /// # Errors
-    /// `Ignored` when it was said before, `ArgInvalid` on a physical interface or when the own address is not in the map.
+    /// `Ignored` if the map is already set; `ArgInvalid` on a physical interface, or if this process's address is not in the map.
     pub fn set_map(&mut self, map: &[Address]) -> Result<(), Error> {
         if !self.config.logical {
             return Err(Error::ArgInvalid("ni: a physical interface has no map"));
@@ -231,12 +233,12 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Who has which rank; empty before [`Self::set_map`].
+    /// Returns the address of each rank; empty before [`Self::set_map`].
     pub fn map(&self) -> &[Address] {
         &self.map
     }
 
-    /// What others call this process: its rank, or its address if it has none.
+    /// Returns the name of this process for its peers: its rank, or its address if it has none.
     pub const fn id(&self) -> Peer {
         match self.rank {
             Some(rank) => Peer::Rank(rank),
@@ -244,7 +246,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// A queue for `count` events.
+    /// Allocates a queue for `count` events.
     ///
     /// # Errors
     /// `NoSpace` beyond the limits.
@@ -258,31 +260,31 @@ impl<M: Memory> Interface<M> {
         Ok(EqId(self.queues.insert(EventQueue::new(count.max(1)))))
     }
 
-    /// Ends a queue with what is in it.
+    /// Frees a queue and drops the events in it.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` if the queue does not exist.
     pub fn eq_free(&mut self, eq: EqId) -> Result<(), Error> {
         self.news.end = true;
         let freed = self.queues.remove(eq.0);
         freed.map(drop).ok_or(Error::ArgInvalid("eq"))
     }
 
-    /// The next event.
+    /// Takes the next event from a queue.
     ///
     /// # Errors
-    /// `EqEmpty` when there is none, `ArgInvalid` when the queue is not there.
+    /// `EqEmpty` if the queue is empty; `ArgInvalid` if the queue does not exist.
     pub fn eq_get(&mut self, eq: EqId) -> Result<Taken, Error> {
         let queue = self.queues.get_mut(eq.0);
         queue.ok_or(Error::ArgInvalid("eq"))?.take()
     }
 
-    /// Whether an event waits in one of the queues.
+    /// Returns true if any queue holds an event.
     pub fn has_events(&self) -> bool {
         self.queues.iter().any(|(_, queue)| !queue.is_empty())
     }
 
-    /// A counter at zero.
+    /// Allocates a counter with the value zero.
     ///
     /// # Errors
     /// `NoSpace` beyond the limits.
@@ -293,29 +295,29 @@ impl<M: Memory> Interface<M> {
         Ok(CtId(self.counters.insert(Counter::default())))
     }
 
-    /// Ends a counter, and what waits for it.
+    /// Frees a counter and drops the operations that wait for it.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` if the counter does not exist.
     pub fn ct_free(&mut self, ct: CtId) -> Result<(), Error> {
         self.news.end = true;
         let freed = self.counters.remove(ct.0);
         freed.map(drop).ok_or(Error::ArgInvalid("ct"))
     }
 
-    /// What it has counted.
+    /// Returns the value of a counter.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` if the counter does not exist.
     pub fn ct_get(&self, ct: CtId) -> Result<Count, Error> {
         let counter = self.counters.get(ct.0);
         counter.map(|ct| ct.count).ok_or(Error::ArgInvalid("ct"))
     }
 
-    /// Sets it.
+    /// Sets the value of a counter.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` if the counter does not exist.
     pub fn ct_set(&mut self, ct: CtId, count: Count) -> Result<(), Error> {
         self.counter(ct)?.count = count;
         self.changed(ct);
@@ -323,10 +325,10 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Adds to its successes or to its failures.
+    /// Adds to the successes or to the failures of a counter.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there, or both are to grow.
+    /// `ArgInvalid` if the counter does not exist, or if `by` increments both.
     pub fn ct_inc(&mut self, ct: CtId, by: Count) -> Result<(), Error> {
         let counter = self.counter(ct)?;
         if !by.is_increment() {
@@ -338,19 +340,19 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Forgets the operations that wait for it.
+    /// Drops the operations that wait for a counter.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` if the counter does not exist.
     pub fn ct_cancel_triggered(&mut self, ct: CtId) -> Result<(), Error> {
         self.counter(ct)?.cancel();
         Ok(())
     }
 
-    /// Makes memory known that operations start from.
+    /// Binds a memory descriptor.
     ///
     /// # Errors
-    /// `NoSpace` beyond the limits; `ArgInvalid` with too many segments, or a queue or counter that is not there.
+    /// `NoSpace` beyond the limits; `ArgInvalid` with too many segments, or with a queue or counter that does not exist.
     pub fn md_bind(&mut self, md: Md) -> Result<MdId, Error> {
         self.check_region(&md.region)?;
         if md.eq.is_some_and(|eq| self.queues.get(eq.0).is_none()) {
@@ -369,11 +371,11 @@ impl<M: Memory> Interface<M> {
         Ok(MdId(self.descriptors.insert(Descriptor { md, users: 0 })))
     }
 
-    /// Forgets a descriptor.
+    /// Releases a memory descriptor.
     ///
     /// # Errors
-    /// `InUse` while an operation that names it is under way, until its answer has come if it asked for one; `ArgInvalid` when it
-    /// is not there.
+    /// `InUse` while an operation that names the descriptor is in flight, including its answer if it asked for one; `ArgInvalid`
+    /// if the descriptor does not exist.
     pub fn md_release(&mut self, md: MdId) -> Result<(), Error> {
         let descriptor = self.descriptors.get(md.0).ok_or(Error::ArgInvalid("md"))?;
         if descriptor.users > 0 {
@@ -403,7 +405,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// Counts for a descriptor or an entry. What it names may be gone: then nothing is counted.
+    /// Adds to the counter of a descriptor or an entry. Does nothing if the counter was freed meanwhile.
     fn count(&mut self, ct: Option<CtId>, by: Count) {
         let Some(ct) = ct else { return };
         if let Some(counter) = self.counters.get_mut(ct.0) {
@@ -421,8 +423,8 @@ impl<M: Memory> Interface<M> {
     }
 }
 
-/// Why an increment is none.
+/// Error for an increment of successes and failures at once.
 const INCREMENT: Error = Error::ArgInvalid("increment: successes and failures at once");
 
-/// Of what the application names: its handles may have 32 bits in all, and 8 of them are left for this.
+/// Bound on the generations of handles that the application holds: a handle has 32 bits, of which 8 are left for the generation.
 pub(crate) const GENERATIONS: u32 = 0xff;

@@ -1,4 +1,4 @@
-//! The portal table, and its lists.
+//! The portal table and its lists.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,13 +14,13 @@ use crate::{
     options::{EntryOptions, TableOptions},
 };
 
-/// What a search does with what it finds.
+/// Action of a search on the messages it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SearchMode {
-    /// Tells of it.
+    /// Reports the message.
     Only,
-    /// Takes it, as an appended entry would.
+    /// Claims the message, as an appended entry would.
     Delete,
 }
 
@@ -32,15 +32,15 @@ pub(super) struct Portal {
     pub(super) enabled: bool,
     pub(super) priority: VecDeque<EntryId>,
     pub(super) overflow: VecDeque<EntryId>,
-    /// By arrival.
+    /// Unexpected messages by order of arrival.
     pub(super) unexpected: BTreeMap<u64, Unexpected>,
     pub(super) arrivals: u64,
-    /// Messages that are being delivered.
+    /// Messages being delivered.
     pub(super) pending: u32,
 }
 
 impl<M: Memory> Interface<M> {
-    /// Takes an entry of the portal table: `wanted`, or the first one that is free.
+    /// Allocates an entry of the portal table: `wanted`, or the first free one.
     ///
     /// # Errors
     /// `PtFull`, `PtInUse`, `PtEqNeeded` for flow control without a queue, `ArgInvalid`.
@@ -72,10 +72,10 @@ impl<M: Memory> Interface<M> {
         u32::try_from(at).map_err(|_| Error::PtFull)
     }
 
-    /// Gives a portal table entry back, with the unexpected messages that it remembers.
+    /// Frees a portal table entry and forgets its unexpected messages.
     ///
     /// # Errors
-    /// `PtInUse` while there is an entry on its lists or a message under way, `ArgInvalid` when it is not there.
+    /// `PtInUse` while an entry is on its lists or a message is in flight; `ArgInvalid` if it does not exist.
     pub fn pt_free(&mut self, pt_index: u32) -> Result<(), Error> {
         let portal = self.portal(pt_index)?;
         if !portal.priority.is_empty() || !portal.overflow.is_empty() || portal.pending > 0 {
@@ -92,34 +92,36 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Lets no more messages in. Those under way go on: see [`Self::pt_is_busy`].
+    /// Stops admitting messages. Messages already in flight continue: see [`Self::pt_is_busy`].
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` if the portal table entry does not exist.
     pub fn pt_disable(&mut self, pt_index: u32) -> Result<(), Error> {
         self.portal_mut(pt_index)?.enabled = false;
         Ok(())
     }
 
-    /// Lets messages in again.
+    /// Admits messages again.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` if the portal table entry does not exist.
     pub fn pt_enable(&mut self, pt_index: u32) -> Result<(), Error> {
         self.portal_mut(pt_index)?.enabled = true;
         Ok(())
     }
 
-    /// Whether messages are being delivered.
+    /// Returns true if messages are being delivered.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there.
+    /// `ArgInvalid` if the portal table entry does not exist.
     pub fn pt_is_busy(&self, pt_index: u32) -> Result<bool, Error> {
         Ok(self.portal(pt_index)?.pending > 0)
     }
 
-    /// Appends an entry to a list. On the priority list it first takes what it matches of the unexpected messages: an entry that
-    /// is used once then is not linked, but done.
+    /// Appends an entry to a list.
+    ///
+    /// An entry for the priority list first takes the unexpected messages that it matches. A use-once entry that finds one is not
+    /// linked, because it is already used up.
     ///
     /// # Errors
     /// `NoSpace`, `ListTooLong`, `ArgInvalid`.
@@ -157,11 +159,11 @@ impl<M: Memory> Interface<M> {
         Ok(id)
     }
 
-    /// Takes an entry off its list.
+    /// Unlinks an entry.
     ///
     /// # Errors
-    /// `InUse` while a message is being delivered to it, or an unexpected one lies in it or was taken by it and is not complete;
-    /// `ArgInvalid` when it is not there.
+    /// `InUse` while a message is being delivered to the entry, an unexpected message lies in it, or an unexpected message it
+    /// claimed is incomplete; `ArgInvalid` if it does not exist.
     pub fn unlink(&mut self, id: EntryId) -> Result<(), Error> {
         let linked = self
             .entries
@@ -189,7 +191,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// Unlinks an entry by its own rules, which is told when [nothing comes into it](Self::tell_unlinked) any more.
+    /// Unlinks an entry by its own rules. The event is posted once [no message is being delivered to it](Self::tell_unlinked).
     pub(super) fn auto_unlink(&mut self, id: EntryId, unlink: Unlink) {
         self.take_off_list(id);
         if let Some(linked) = self.entries.get_mut(id.0) {
@@ -197,8 +199,8 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// Tells that an entry is off its list, behind the events of all messages that it took: its owner may append the memory again
-    /// when it hears that.
+    /// Posts the `AUTO_UNLINK` event of an entry, after the events of all messages that it took: its owner may append the memory
+    /// again when it receives that event.
     pub(super) fn tell_unlinked(&mut self, id: EntryId) {
         let Some(linked) = self.entries.get_mut(id.0) else {
             return;
@@ -219,7 +221,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// Gives places in the queue of a portal table entry back.
+    /// Returns reserved places to the queue of a portal table entry.
     pub(super) fn unreserve(&mut self, pt_index: u32, count: usize) {
         let eq = self.portal_queue(pt_index);
         if let Some(queue) = eq.and_then(|eq| self.queues.get_mut(eq.0)) {
@@ -241,7 +243,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// Ends an entry that is off its list, when nothing is left to happen to it.
+    /// Frees an unlinked entry once no message is pending in it and no unexpected message lies in it.
     pub(super) fn release(&mut self, id: EntryId) {
         self.tell_unlinked(id);
         let Some(linked) = self.entries.get(id.0) else {
@@ -274,7 +276,7 @@ impl<M: Memory> Interface<M> {
         self.post(eq, event);
     }
 
-    /// The first entry that takes a message, and its list. O(length of the lists).
+    /// Returns the first entry that takes a message, and its list. O(length of the lists).
     pub(super) fn find(&self, portal: &Portal, probe: &Probe) -> Option<(EntryId, List)> {
         let first = |list: List| {
             let mut ids = portal.list(list).iter().copied();
@@ -332,7 +334,7 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// The queue of a portal table entry with flow control.
+    /// Returns the queue of a portal table entry with flow control.
     fn flow_queue(&mut self, at: usize) -> Option<&mut crate::event::EventQueue> {
         let portal = self.table.get(at)?.as_ref()?;
         let eq = portal.eq.filter(|_| portal.has_flow_control())?;

@@ -1,4 +1,4 @@
-//! The target's side: what was let in is put into memory or taken from it, told of and answered.
+//! Target side: admitted messages are moved to or from memory, reported by events, and answered.
 
 use super::{
     EntryId, Interface,
@@ -14,7 +14,7 @@ use crate::{
     packet::{Answer, Body, Kind, Request, Rest},
 };
 
-/// A message that was let in.
+/// An admitted message.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) arrival: Arrival,
@@ -25,26 +25,26 @@ pub(super) struct Delivery {
     pub(super) list: List,
     pub(super) region: Region,
     pub(super) offset: u64,
-    /// Its place among the unexpected ones.
+    /// Number of the unexpected header; `None` if the message was expected.
     pub(super) header: Option<u64>,
-    /// Its event has a place in the queue.
+    /// True if a place in the queue is reserved for the event.
     pub(super) reserved: bool,
 }
 
-/// A put whose data is coming.
+/// A put whose data is incomplete.
 #[derive(Debug)]
 pub(super) struct Incoming {
     operation: u64,
     length: u64,
     received: u64,
     fail: Fail,
-    /// `None` when it was not let in: then the data goes nowhere, and the refusal is sent at the end.
+    /// `None` if the message was refused: its data is discarded, and the refusal is sent once all of it has arrived.
     delivery: Option<Delivery>,
     wants_answer: bool,
 }
 
 impl<M: Memory> Interface<M> {
-    /// A packet came. The transport vouches for `from`; nothing else in it is believed.
+    /// Handles an arrived packet. The transport vouches for `from`; the contents are not trusted.
     pub fn handle(&mut self, from: Address, packet: &[u8]) {
         let Some((body, payload)) = packet.split_first_chunk() else {
             return;
@@ -163,7 +163,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// The sender broke off: what it had begun has failed.
+    /// Fails the incomplete message of a sender that stopped sending it.
     pub(super) fn abandon_incoming(&mut self, from: Address) {
         if let Some(mut incoming) = self.take_incoming(from) {
             incoming.fail = Fail::Undeliverable;
@@ -171,7 +171,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// A get: what fits into a packet is read now, so that a put behind it cannot change it.
+    /// Answers a get. Data that fits into a packet is read now, so that a later put cannot change it.
     fn serve(&mut self, delivery: Delivery) {
         let len = delivery.arrival.mlength;
         let body = Body::Answer(delivery.answer(Fail::Ok, false));
@@ -205,7 +205,7 @@ impl<M: Memory> Interface<M> {
         self.complete(delivery, Fail::Ok);
     }
 
-    /// An atomic, in one step: nothing comes between its read and its write.
+    /// Applies an atomic in one step: no other message comes between its read and its write.
     fn combine(&mut self, delivery: Delivery, kind: Kind, payload: &[u8]) {
         let (operator, datatype, operand) = match kind {
             Kind::Fetch(operator, datatype, operand) => (operator, datatype, operand),
@@ -240,7 +240,7 @@ impl<M: Memory> Interface<M> {
         self.complete(delivery, fail);
     }
 
-    /// All that happens when a message is done.
+    /// Completes a message: posts its event, answers it, and releases its entry.
     pub(super) fn complete(&mut self, delivery: Delivery, fail: Fail) {
         let pt_index = delivery.arrival.pt_index;
         if let Ok(portal) = self.portal_mut(pt_index) {
@@ -270,7 +270,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// The event and the count of a message.
+    /// Posts and counts the event of a message.
     fn tell_of(&mut self, delivery: &Delivery, fail: Fail) {
         let Some(linked) = self.entries.get(delivery.entry.0) else {
             return;
@@ -319,7 +319,7 @@ impl<M: Memory> Interface<M> {
 }
 
 impl Delivery {
-    /// The offset in it is the one that was used.
+    /// Returns the answer; its `remote_offset` is the offset that was used.
     const fn answer(&self, fail: Fail, silent: bool) -> Answer {
         let ok = matches!(fail, Fail::Ok);
         Answer {

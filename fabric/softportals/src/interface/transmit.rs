@@ -1,4 +1,4 @@
-//! What waits to leave: messages are cut into packets as the transport takes them, and read from memory not before.
+//! Outgoing messages: cut into packets as the transport takes them, and read from memory only then.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,15 +13,15 @@ use crate::{
     slab::Id,
 };
 
-/// The way to other interfaces, and to this one itself.
+/// Path to other interfaces, and to this one itself.
 pub trait Link {
-    /// Whether it takes a packet to `peer` now.
+    /// Returns true if a packet to `peer` can be taken now.
     fn has_room(&mut self, peer: Address) -> bool;
-    /// Takes a packet to `peer`, which had room.
+    /// Sends a packet to `peer`. The caller has checked that there is room.
     fn send(&mut self, peer: Address, packet: Packet<'_>);
 }
 
-/// A packet on its way out: its receiver's [`Interface::handle`] takes both parts one after the other.
+/// An outgoing packet. The receiver passes header and data, concatenated, to [`Interface::handle`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Packet<'a> {
@@ -31,31 +31,31 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// What there is to one peer. It exists only while there is something.
+/// Messages to and from one peer. A lane exists only while it is not empty.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     requests: VecDeque<Outgoing>,
     answers: VecDeque<Outgoing>,
-    /// Whose turn it is: neither waits for the other's long messages.
+    /// True if the next packet is an answer. Requests and answers alternate, so neither waits for long messages of the other.
     answers_next: bool,
-    /// A message from there whose data is not all here.
+    /// Message from this peer whose data is incomplete.
     incoming: Option<Incoming>,
     queued: bool,
 }
 
-/// A message of which some has not left.
+/// A message that has not left completely.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     body: Body,
     payload: Payload,
     sent: u64,
     begun: bool,
-    /// A peer was lost before it began.
+    /// True if the peer was lost before this message began, and the message was kept once.
     spared: bool,
     then: Then,
 }
 
-/// Where a message's data is.
+/// Location of a message's data.
 #[derive(Debug)]
 pub(super) enum Payload {
     None,
@@ -67,28 +67,28 @@ pub(super) enum Payload {
     },
 }
 
-/// What happens when the last of it has left.
+/// Action once the last packet has left.
 #[derive(Debug)]
 pub(super) enum Then {
     Nothing,
-    /// An operation's data is sent.
+    /// Reports that an operation's data was sent.
     Sent(Id),
-    /// A get is served.
+    /// Completes a served get.
     Served(Box<Delivery>),
 }
 
 impl<M: Memory> Interface<M> {
-    /// Gives `link` what it takes, one packet per peer in turn. True when it took something.
+    /// Sends packets by `link` while it has room, one packet per peer in turn. Returns true if at least one was sent.
     pub fn transmit(&mut self, link: &mut impl Link) -> bool {
         let mut sent = false;
         while self.transmit_ready(link, &mut sent) {
-            // What has left, or cannot, is counted, and a count may have more leave.
+            // Sent and failed messages are counted, and a count may trigger further operations.
             self.run_triggered();
         }
         sent
     }
 
-    /// Whether there was anything that `link` had room for.
+    /// Sends until `link` is full. Returns true if it had room for any message.
     fn transmit_ready(&mut self, link: &mut impl Link, sent: &mut bool) -> bool {
         let mut full = VecDeque::new();
         let mut any = false;
@@ -112,29 +112,29 @@ impl<M: Memory> Interface<M> {
         any
     }
 
-    /// Whether something waits for the transport.
+    /// Returns true if messages wait for the transport.
     pub fn has_output(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Whether a peer owes something: an answer, the rest of a message, or room.
+    /// Returns true if any peer owes an answer, the rest of a message, or room.
     pub fn awaits_answers(&self) -> bool {
         self.operations.len() > 0 || !self.lanes.is_empty()
     }
 
-    /// The peers that owe something.
+    /// Returns the peers that owe an answer, the rest of a message, or room.
     pub fn awaited(&self) -> BTreeSet<Address> {
         let operations = self.operations.iter().map(|(_, operation)| operation.peer);
         operations.chain(self.lanes.keys().copied()).collect()
     }
 
-    /// Whether a packet only brings data, so that somebody has to look at the message neither before it nor after it.
+    /// Returns true if a packet carries only data, so its receiver need not be woken before or after it.
     pub fn is_data_alone(packet: &[u8]) -> bool {
         let body = packet.first_chunk().and_then(Body::decode);
         matches!(body, Some(Body::Rest(rest)) if !rest.last && !rest.broken)
     }
 
-    /// Whether a packet is the beginning of a message whose data comes in others.
+    /// Returns true if a packet begins a message whose data follows in other packets.
     pub fn has_data_behind(packet: &[u8]) -> bool {
         let Some((body, payload)) = packet.split_first_chunk() else {
             return false;
@@ -218,7 +218,7 @@ impl<M: Memory> Interface<M> {
         self.lanes.entry(from).or_default().incoming = Some(incoming);
     }
 
-    /// Takes the requests out of a peer's lane that have neither begun nor been spared before.
+    /// Removes from a peer's lane, and returns, the requests that have not begun and were not spared before.
     pub(super) fn spare_requests(&mut self, peer: Address) -> VecDeque<Outgoing> {
         let Some(lane) = self.lanes.get_mut(&peer) else {
             return VecDeque::new();
@@ -231,7 +231,7 @@ impl<M: Memory> Interface<M> {
         spared
     }
 
-    /// Forgets what waits for a peer, and ends what it had begun.
+    /// Drops the messages that wait for a peer, and completes with an error the ones that had begun.
     pub(super) fn drop_lane(&mut self, peer: Address) {
         self.abandon_incoming(peer);
         let Some(lane) = self.lanes.remove(&peer) else {
@@ -243,7 +243,7 @@ impl<M: Memory> Interface<M> {
                 self.complete(*delivery, Fail::Undeliverable);
             }
         }
-        // What the ends of those have answered is for nobody.
+        // Completing the deliveries above may have queued answers to this peer, which no longer have a receiver.
         self.lanes.remove(&peer);
         self.ready.retain(|one| *one != peer);
     }
@@ -288,7 +288,7 @@ impl Outgoing {
         }
     }
 
-    /// Of a request.
+    /// Returns the operation of a request.
     pub(super) const fn operation(&self) -> Option<Id> {
         match &self.body {
             Body::Request(request) => Some(Id::from_bits(request.operation)),
@@ -300,8 +300,8 @@ impl Outgoing {
         matches!(self.body, Body::Answer(_))
     }
 
-    /// Data that the next packet may have. The first one has all or nothing, where only short messages are to come inline; an
-    /// atomic is never cut.
+    /// Returns the data bytes that the next packet may carry. With `inline_max`, the first packet of a longer message carries no
+    /// data. An atomic is never cut.
     fn room(&self, config: &Config) -> usize {
         let atomic = match &self.body {
             Body::Request(request) => !matches!(request.kind, Kind::Put | Kind::Get),
@@ -313,7 +313,7 @@ impl Outgoing {
         }
     }
 
-    /// Fills `into` with the next packet's data.
+    /// Fills `into` with the data of the next packet.
     fn read<M: Memory>(
         &self,
         memory: &mut M,
@@ -339,7 +339,7 @@ impl Outgoing {
         }
     }
 
-    /// The header of the next packet; `broken` when its data cannot be read.
+    /// Returns the header of the next packet. `broken`: its data cannot be read.
     const fn head(&self, broken: bool, last: bool) -> Body {
         match &self.body {
             Body::Answer(answer) if !self.begun && broken => Body::Answer(Answer {

@@ -1,4 +1,5 @@
-//! Messages that came before their entry: remembered while their data lies in an entry of the overflow list.
+//! Unexpected messages, which arrived before their entry: headers are kept while their data lies in an entry of the overflow
+//! list.
 
 use super::{
     CtId, EntryId, EqId, Interface,
@@ -15,7 +16,7 @@ use crate::{
     options::EntryOptions,
 };
 
-/// What the target knows of a message.
+/// Header of an arrived message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) kind: EventKind,
@@ -35,30 +36,31 @@ pub(super) struct Arrival {
 #[derive(Debug)]
 pub(super) struct Unexpected {
     pub(super) arrival: Arrival,
-    /// Where the data is.
+    /// Entry that holds the data.
     pub(super) entry: EntryId,
-    /// All of it.
+    /// True if all data has arrived.
     pub(super) complete: bool,
-    /// Taken while it was not complete: who is told when it is.
+    /// Receiver that claimed the message before it was complete, notified when it is.
     pub(super) claim: Option<Claim>,
 }
 
-/// Who has taken an unexpected message.
+/// Receiver that claimed an unexpected message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     user_ptr: u64,
     options: EntryOptions,
     ct: Option<CtId>,
-    /// The appended entry that took it, if it was not a search.
+    /// Appended entry that claimed the message; `None` for a search.
     entry: Option<EntryId>,
-    /// That ends with this message.
+    /// True if the entry ends with this message.
     last: bool,
 }
 
 impl<M: Memory> Interface<M> {
-    /// Looks for unexpected messages that `entry` matches, without linking it. One that is used once finds one message at most.
-    /// Events and counts tell what was found; that there is no more is always counted, and told as the [`Family`](super::Family)
-    /// does.
+    /// Searches for unexpected messages that match `entry`, without linking it.
+    ///
+    /// An entry with `USE_ONCE` finds at most one message. Events and counts report each message found. The end of the search is
+    /// always counted, and reported by an event as the [`Family`](super::Family) requires.
     ///
     /// # Errors
     /// `ArgInvalid`.
@@ -107,7 +109,7 @@ impl<M: Memory> Interface<M> {
         Ok(())
     }
 
-    /// Gives an entry that is being appended the unexpected messages that it matches. False when it is used up by that.
+    /// Delivers matching unexpected messages to an entry that is being appended. Returns false if that uses up the entry.
     pub(super) fn take_unexpected(&mut self, id: EntryId) -> bool {
         loop {
             let Some(linked) = self.entries.get(id.0) else {
@@ -137,7 +139,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// The first message after `after` that nobody has taken and `linked` matches.
+    /// Returns the first unclaimed message after `after` that `linked` matches.
     fn next_match(&self, pt_index: u32, linked: &Linked, after: Option<u64>) -> Option<u64> {
         let portal = self.portal(pt_index).ok()?;
         let from = after.map_or(0, |after| after + 1);
@@ -148,7 +150,8 @@ impl<M: Memory> Interface<M> {
         found.map(|(arrival, _)| *arrival)
     }
 
-    /// Takes a message: tells of it when its data is there, and may end the entry that it was for. That is in use until then.
+    /// Claims a message for a receiver, which is notified once the data has arrived. The claiming entry counts as in use until
+    /// then.
     fn claim(&mut self, pt_index: u32, arrival: u64, claim: Claim) {
         if let Some(linked) = claim.entry.and_then(|id| self.entries.get_mut(id.0)) {
             linked.pending += 1;
@@ -163,7 +166,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// The data of an unexpected message is there, or will never be.
+    /// Handles the end of an unexpected message's data: all of it arrived, or it failed.
     pub(super) fn complete_header(&mut self, pt_index: u32, arrival: u64, fail: Fail) {
         let portal = self.portal_mut(pt_index).ok();
         let Some(header) = portal.and_then(|portal| portal.unexpected.get_mut(&arrival)) else {
@@ -205,7 +208,7 @@ impl<M: Memory> Interface<M> {
         self.forget_header(pt_index, arrival);
     }
 
-    /// Forgets a message, and ends the entry in which its data lay, if that has waited for it.
+    /// Forgets a message, and releases the entry that held its data if the entry waited for that.
     pub(super) fn forget_header(&mut self, pt_index: u32, arrival: u64) {
         let portal = self.portal_mut(pt_index).ok();
         let Some(header) = portal.and_then(|portal| portal.unexpected.remove(&arrival)) else {
@@ -243,7 +246,7 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// Whether a SEARCH event is told. It is none of the overflow events, which have an option of their own.
+    /// Returns true if a SEARCH event is posted. The option for overflow events does not apply to it.
     fn shows_search(&self, claim: &Claim, fail: Fail) -> bool {
         let options = claim.options;
         let hidden =
@@ -252,8 +255,10 @@ impl<M: Memory> Interface<M> {
         !hidden && !muted
     }
 
-    /// A search that only tells counts whenever it has a counter, because there is no option that names its events. What one that
-    /// deletes finds are overflow events, and it counts its end as it counts them.
+    /// Counts the result of a search.
+    ///
+    /// `SearchMode::Only` counts whenever there is a counter, because no option covers its events. `SearchMode::Delete` reports
+    /// overflow events, so the option for those applies, also at the end of the search.
     fn count_search(&mut self, claim: &Claim, mode: SearchMode, by: Count) {
         let counts = claim.options.has(EntryOptions::EVENT_CT_OVERFLOW);
         if mode == SearchMode::Only || counts {
@@ -319,7 +324,7 @@ impl Arrival {
 }
 
 impl EntryOptions {
-    /// Whether an event that `disabled` hides, or that success hides, is told.
+    /// Returns true if an event is posted, given the option that disables its kind.
     pub(super) fn shows(self, disabled: Self, fail: Fail) -> bool {
         !self.has(disabled) && (fail != Fail::Ok || !self.has(Self::EVENT_SUCCESS_DISABLE))
     }

@@ -1,7 +1,7 @@
-//! The threads of an interface: the agent, and in generic mode the host's.
+//! Threads of an interface: the agent, and in generic mode the host thread.
 //!
-//! The agent takes what comes while nobody else does. A caller who polls takes packets itself, and as long as one does, the
-//! agent only looks now and then whether he still does; whoever stops to sleep hands over.
+//! The agent takes packets while no caller does. A polling caller takes packets itself, and as long as one does, the agent only
+//! checks now and then that it still does. A caller that goes to sleep hands over to the agent.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -23,7 +23,7 @@ use crate::{
     memory::Memory,
 };
 
-/// What the agent sleeps on.
+/// Descriptors and timeout of the agent's sleep.
 struct Bed {
     socket: Arc<OwnedFd>,
     full: Vec<Arc<OwnedFd>>,
@@ -31,7 +31,7 @@ struct Bed {
 }
 
 impl<M: Memory + Send> Shared<M> {
-    /// The agent: sleeps, takes what came, sends what it can.
+    /// Runs the agent: sleeps, takes arrived packets, and sends what the port has room for.
     pub(super) fn run(&self) {
         self.move_to_core();
         while !self.stop.load(Relaxed) {
@@ -56,8 +56,8 @@ impl<M: Memory + Send> Shared<M> {
         }
     }
 
-    /// Lets those have the lock who were kept waiting for it: an agent that takes it again at once would keep it for as long as
-    /// it has work, and who waits has to be woken first.
+    /// Yields until waiting threads have had the lock. An agent that retakes the lock immediately would keep it as long as it has
+    /// work, because a waiting thread has to be woken first.
     fn give_way(&self) {
         for _ in 0..YIELDS_MAX {
             if !self.is_wanted() {
@@ -67,12 +67,12 @@ impl<M: Memory + Send> Shared<M> {
         }
     }
 
-    /// Whether a thread waits for the lock that this one has.
+    /// Returns true if another thread waits for the lock that this thread holds.
     fn is_wanted(&self) -> bool {
         self.kept_waiting.load(Relaxed) > 0
     }
 
-    /// A processor that is not there changes nothing but where the agent runs.
+    /// Pins the agent to its processor. If the processor does not exist, the agent runs anywhere.
     fn move_to_core(&self) {
         if let Some(core) = self.core {
             let mut cores = CpuSet::new();
@@ -81,7 +81,7 @@ impl<M: Memory + Send> Shared<M> {
         }
     }
 
-    /// Whether the socket was readable.
+    /// Sleeps. Returns true if the socket was readable.
     fn sleep(&self) -> bool {
         let Some(bed) = self.lock().lie_down() else {
             return false;
@@ -92,7 +92,7 @@ impl<M: Memory + Send> Shared<M> {
         ];
         let rooms = bed.full.iter().map(AsFd::as_fd);
         fds.extend(rooms.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
-        // An interrupted sleep is a short one.
+        // An error only means that the sleep was short.
         let _ready = rustix::event::poll(&mut fds, bed.timeout.as_ref());
         if fds[1].revents().contains(PollFlags::IN) {
             let _drained = rustix::io::read(&self.bell, &mut [0; 8]);
@@ -100,7 +100,7 @@ impl<M: Memory + Send> Shared<M> {
         fds[0].revents().contains(PollFlags::IN)
     }
 
-    /// True when there was a packet.
+    /// Takes and handles arrived packets. Returns true if there was one.
     fn take_packets(&self, state: &mut State<M>) -> bool {
         let mut packet = std::mem::take(&mut state.inbox);
         let mut any = false;
@@ -130,8 +130,9 @@ impl<M: Memory + Send> Shared<M> {
         any
     }
 
-    /// A caller found nothing, and looks for packets itself: no thread has to wake for them. Only where the agent matches and
-    /// has no processor for itself: a host is interrupted.
+    /// Takes packets for a caller that found no event, so that no other thread has to wake for them.
+    ///
+    /// Does nothing in generic mode, where the host must be interrupted, or if the agent has its own processor.
     pub(super) fn take_for_caller(&self, state: &mut State<M>) -> bool {
         if self.host.is_some() || self.core.is_some() {
             return false;
@@ -144,7 +145,7 @@ impl<M: Memory + Send> Shared<M> {
         any
     }
 
-    /// A caller waits for what is under way here. Whether any of it went on.
+    /// Makes progress for a caller that waits for its operations. Returns true if there was any.
     pub(super) fn work_for_caller(&self, state: &mut State<M>) -> bool {
         let leaves = self.host.is_none() && self.core.is_none() && state.interface.has_output();
         if self.take_for_caller(state) {
@@ -156,7 +157,7 @@ impl<M: Memory + Send> Shared<M> {
         leaves
     }
 
-    /// A caller has started something: it leaves, by the agent's processor where that works alone.
+    /// Sends what a caller started, or wakes the agent to send it if the agent does all work.
     pub(super) fn flush_for_caller(&self, state: &mut State<M>) {
         if self.core.is_some() && state.interface.has_output() {
             self.ring();
@@ -165,7 +166,7 @@ impl<M: Memory + Send> Shared<M> {
         }
     }
 
-    /// A caller goes to sleep: from now on the agent is told of packets.
+    /// Hands packets over to the agent, because the caller goes to sleep.
     pub(super) fn hand_over(&self, state: &mut State<M>) {
         state.polled = false;
         if std::mem::take(&mut state.agent.naps) {
@@ -173,7 +174,7 @@ impl<M: Memory + Send> Shared<M> {
         }
     }
 
-    /// The host in generic mode: sleeps until it is interrupted, and handles all that is there then.
+    /// Runs the host in generic mode: sleeps until interrupted, then handles all queued packets.
     pub(super) fn run_host(&self) {
         while let Some((from, packet)) = self.host.as_ref().and_then(Host::next) {
             let mut state = self.lock();
@@ -198,7 +199,7 @@ impl<M: Memory + Send> Shared<M> {
             let mut any = false;
             while let Some(peer) = state.port.next_lost() {
                 match &self.host {
-                    // Behind what came from there.
+                    // Queue the loss behind the packets that arrived from that peer.
                     Some(host) => {
                         state.port.mourn(peer);
                         host.raise(peer, &[]);
@@ -236,7 +237,7 @@ impl<M: Memory + Send> Shared<M> {
         ring(&self.bell);
     }
 
-    /// Wakes those who sleep on `changed`.
+    /// Wakes the threads that sleep on `changed`.
     pub(super) fn call_back(&self, state: &mut State<M>) {
         state.sleepers.call(&self.kept_waiting);
         self.changed.notify_all();
@@ -254,8 +255,8 @@ impl<M: Memory + Send> Shared<M> {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An agent with a processor for itself lets go of the lock within a packet: who sleeps meanwhile would leave his own
-    /// processor to somebody else, for a time slice.
+    /// Spins for the lock. An agent with its own processor releases the lock within the time of one packet, and a thread that
+    /// slept meanwhile would lose its processor for a time slice.
     fn lock_soon(&self) -> Option<LockResult<MutexGuard<'_, State<M>>>> {
         let spins = self.core.map_or(0, |_| SPINS_MAX);
         (0..spins).find_map(|_| {
@@ -270,7 +271,7 @@ impl<M: Memory + Send> Shared<M> {
 }
 
 impl<M: Memory> State<M> {
-    /// What the agent sleeps on, and for how long. `None` when there is something to do.
+    /// Returns what the agent sleeps on, and for how long. Returns `None` if there is work to do.
     fn lie_down(&mut self) -> Option<Bed> {
         let naps = std::mem::take(&mut self.polled);
         if naps {
@@ -302,7 +303,7 @@ impl<M: Memory> State<M> {
         })
     }
 
-    /// Whether there is something that the agent would not wake for in time.
+    /// Returns true if there is work for which the sleeping agent would not wake in time.
     fn has_more_for_agent(&mut self) -> bool {
         let full = self.port.full().len();
         let untimed = !self.agent.timed && self.interface.awaits_answers();
@@ -316,7 +317,7 @@ impl<M: Memory> State<M> {
         more
     }
 
-    /// Asks those who owe an answer whether they are there, now and then: that others speak says nothing of them.
+    /// Probes peers that owe an answer, at most once per interval. Packets from other peers say nothing about them.
     fn probe_debtors(&mut self) {
         let now = self.port.now();
         if now < self.agent.probed + PROBE_NS {
@@ -338,11 +339,11 @@ fn span(nanos: u64) -> Timespec {
     }
 }
 
-/// Some 50 µs, in which a thread wakes.
+/// About 50 µs, enough for a thread to wake.
 const YIELDS_MAX: u32 = 100;
-/// Several times as long as the longest packet takes.
+/// Several times the duration of the longest packet.
 const SPINS_MAX: u32 = 2000;
-/// This often those who owe an answer are probed. A peer that died is found within twice that.
+/// Interval between probes of peers that owe an answer. A dead peer is detected within twice this time.
 const PROBE_NS: u64 = 500_000_000;
-/// While callers poll, the agent looks this often whether they still do: what comes after their last look waits as long.
+/// Interval at which the agent checks that callers still poll. A packet that arrives after their last poll waits up to this long.
 const NAP_NS: u64 = 1_000_000;

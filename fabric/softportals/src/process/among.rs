@@ -8,7 +8,7 @@ use std::{
 use super::nic::Nic;
 use crate::{counter::Count, error::Error, interface::CtId, memory::Memory, transport};
 
-/// Told by each interface that has news.
+/// Signal that each interface sets when it has news.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     told: Mutex<bool>,
@@ -21,7 +21,7 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Waits until it was told, and forgets that. False when the time is over.
+    /// Waits for the signal and clears it. Returns false on timeout.
     fn wait(&self, timeout: Option<Duration>) -> bool {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = |told: &mut bool| !*told;
@@ -39,10 +39,10 @@ impl Signal {
     }
 }
 
-/// [`Nic::wait_count`] for counters of several interfaces.
+/// Like [`Nic::wait_count`], for counters of several interfaces.
 ///
 /// # Errors
-/// The same.
+/// Same errors as [`Nic::wait_count`].
 pub fn wait_count_among<M: Memory + Send + 'static>(
     counters: &[(Arc<Nic<M>>, CtId, u64)],
     timeout: Option<Duration>,
@@ -73,7 +73,7 @@ fn wait<'a, M: Memory + Send + 'static, R>(
     nics.clone().for_each(|nic| nic.listen(&signal));
     let start = transport::now();
     let found = loop {
-        // What came before we listened is found here; what comes after, tells.
+        // News from before we listened is found by this look; later news sets the signal.
         if let Some(found) = look() {
             break Some(found.map_err(Error::while_waiting));
         }

@@ -1,7 +1,7 @@
-//! The host's part in generic mode, as on the SeaStar: the adapter looks at nothing but who a packet is for.
+//! Host side in generic mode, modeled on the SeaStar adapter, which only looks at the destination of a packet.
 //!
-//! Headers, and the ends of messages, interrupt the host, which matches and tells; data in between waits until the host has said
-//! where it goes, and is put there without it.
+//! Headers and ends of messages interrupt the host, which matches and posts events. Data in between waits until the host has
+//! decided where it goes, and is then delivered without the host.
 
 use std::{
     collections::VecDeque,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::event::Address;
 
-/// Packets that the host has to look at.
+/// Packets for the host.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     inbox: Mutex<Inbox>,
@@ -22,13 +22,13 @@ pub(super) struct Host {
 struct Inbox {
     packets: VecDeque<(Address, Vec<u8>)>,
     interrupts: u64,
-    /// The host has been interrupted and has not seen that nothing is left.
+    /// True from an interrupt until the host has found the queue empty.
     busy: bool,
     stop: bool,
 }
 
 impl Host {
-    /// Gives the host a packet, or none at all of a peer that is gone, and interrupts it if it is not at work.
+    /// Queues a packet for the host, and interrupts the host if it is idle. An empty packet means that the peer is lost.
     pub(super) fn raise(&self, from: Address, packet: &[u8]) {
         let mut inbox = self.lock();
         inbox.packets.push_back((from, packet.to_vec()));
@@ -38,18 +38,18 @@ impl Host {
         }
     }
 
-    /// Whether the host is behind: then what comes has to queue up, to stay in order.
+    /// Returns true if the host has queued work. Later packets must then queue behind it, to stay in order.
     pub(super) fn is_busy(&self) -> bool {
         self.lock().busy
     }
 
-    /// Waits until the host has caught up, if it is far behind: what is not taken stays with its senders.
+    /// Waits while the backlog is full. Packets not taken meanwhile stay with their senders.
     pub(super) fn wait_for_room(&self) {
         let behind = |inbox: &mut Inbox| inbox.packets.len() >= BACKLOG_MAX && !inbox.stop;
         drop(self.room.wait_while(self.lock(), behind));
     }
 
-    /// Waits until the host has nothing left to do.
+    /// Waits until the host is idle.
     pub(super) fn wait_for_rest(&self) {
         let works = |inbox: &mut Inbox| inbox.busy && !inbox.stop;
         drop(self.room.wait_while(self.lock(), works));
@@ -59,7 +59,7 @@ impl Host {
         self.lock().packets.len() >= BACKLOG_MAX
     }
 
-    /// The host's next packet; it sleeps until there is one. `None` at the end.
+    /// Returns the host's next packet, and sleeps until there is one. Returns `None` after [`Self::stop`].
     pub(super) fn next(&self) -> Option<(Address, Vec<u8>)> {
         let mut inbox = self.lock();
         inbox.busy = !inbox.packets.is_empty();
@@ -90,7 +90,7 @@ impl Host {
     }
 }
 
-/// Packets that wait for the host: a few megabytes at most, and more than one turn of the agent brings.
+/// Packets queued for the host: at most a few megabytes, and more than one turn of the agent takes.
 const BACKLOG_MAX: usize = 128;
 
 #[cfg(test)]

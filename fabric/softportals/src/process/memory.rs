@@ -1,4 +1,4 @@
-//! The memory of this process, by address.
+//! Memory of this process, accessed by address.
 #![expect(
     unsafe_code,
     reason = "reads and writes the addresses that the application gave to the interface"
@@ -14,24 +14,24 @@ use crate::memory::{Fault, Memory};
 
 /// All memory of this process.
 ///
-/// Holding one proves that its maker promised this: what descriptors and list entries name stays mapped as long as they exist,
-/// and whoever looks at it expects that it changes. Memory that is only claimed (a region over all addresses) is touched by
-/// system calls, which refuse what is not there instead of ending the process.
+/// A value proves that its creator made this promise: memory named by descriptors and list entries stays mapped as long as they
+/// exist, and code that reads it expects concurrent changes. Memory that is only claimed (a region over all addresses) is
+/// accessed by system calls, which fail on unmapped addresses instead of ending the process.
 #[derive(Debug)]
 pub struct ProcessMemory {
-    /// What atomics have changed, by address, where the host is not to see that yet.
+    /// Bytes changed by atomics, by address, that the host must not see yet. `None` shows changes immediately.
     hidden: Option<BTreeMap<u64, u8>>,
 }
 
 impl ProcessMemory {
     /// # Safety
-    /// The promise of the type.
+    /// The caller makes the promise of the type.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self { hidden: None }
     }
 
-    /// What atomics change is seen when it is [published](Memory::publish), and by the interface itself before that.
+    /// Hides changes by atomics until they are [published](Memory::publish). The interface itself sees them immediately.
     #[must_use]
     pub fn hiding_atomics(self) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl ProcessMemory {
         }
     }
 
-    /// What is hidden instead of some bytes.
+    /// Replaces bytes read from memory by hidden changes.
     fn overlay(&self, at: u64, bytes: &mut [u8]) {
         let Some(hidden) = self.hidden.as_ref().filter(|hidden| !hidden.is_empty()) else {
             return;
@@ -49,14 +49,14 @@ impl ProcessMemory {
         }
     }
 
-    /// Bytes are written, so nothing is hidden of them any more.
+    /// Drops hidden changes of bytes that are overwritten.
     fn uncover(&mut self, at: u64, len: usize) {
         if let Some(hidden) = &mut self.hidden {
             hidden.retain(|address, _| !(at..at.saturating_add(len as u64)).contains(address));
         }
     }
 
-    /// An update that only the interface sees.
+    /// Updates a word so that only the interface sees it.
     fn update_hidden(
         &mut self,
         at: u64,
@@ -85,7 +85,7 @@ impl Memory for ProcessMemory {
     fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
         let into = pointer(at, from.len())?;
         self.uncover(at, from.len());
-        // A flag that somebody polls has to change at once.
+        // A flag polled by another thread must change in one store.
         if let Some(word) = from
             .as_array::<8>()
             .filter(|_| into.cast::<u64>().is_aligned())
@@ -139,7 +139,7 @@ impl Memory for ProcessMemory {
     fn publish(&mut self) {
         let hidden = self.hidden.as_mut().map(std::mem::take);
         for (at, byte) in hidden.into_iter().flatten() {
-            // It was read before it was hidden, and stays mapped as long as its entry is there; with the entry it may have gone.
+            // The byte was readable when it was hidden. Its entry, and with it the mapping, may have been removed since.
             let _gone = self.write_unsure(at, &[byte]);
         }
     }
@@ -166,7 +166,7 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Addresses that no mapping can have are a fault, not a crash.
+/// Returns a pointer, or a fault for an address that no mapping can have.
 fn pointer(at: u64, len: usize) -> Result<*mut u8, Fault> {
     let end = at.checked_add(len as u64).ok_or(Fault)?;
     if at < PAGE_MIN || end > ADDRESS_MAX {
@@ -198,7 +198,7 @@ fn all(moved: isize, len: usize) -> Result<(), Fault> {
 
 /// The first page is never mapped.
 const PAGE_MIN: u64 = 4096;
-/// Half of what 64 bits address, which is all that a process has.
+/// Upper end of user space: half of the 64-bit address space.
 const ADDRESS_MAX: u64 = 1 << 63;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Interfaces of a process: threads that wait for events, and a thread that makes progress while nobody calls.
+//! Interfaces of a process: calls that wait for events, and a thread that makes progress while no call does.
 
 mod agent;
 mod among;

@@ -1,7 +1,8 @@
-//! An interface at work: a lock around it, a port below it, and an agent that handles what comes while nobody calls.
+//! An interface that makes progress by itself: a lock around the state machine, a port below it, and an agent thread.
 //!
-//! A call takes the lock, changes the interface and sends what it can; nothing in it waits. The agent sleeps until packets come
-//! or a full peer has room again. Who waits for an event sleeps on a condition, and is woken when there is news.
+//! A call takes the lock, changes the interface and sends what the port has room for; nothing in a call waits. The agent sleeps
+//! until packets arrive or a full peer has room again. A thread that waits for an event sleeps on a condition variable, and is
+//! woken when the interface has news.
 
 use std::{
     os::fd::OwnedFd,
@@ -26,34 +27,34 @@ use crate::{
     transport::{Place, Port, Wires},
 };
 
-/// What a [`Nic`] is made of.
+/// Settings of a [`Nic`].
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Setup {
-    /// The interface.
+    /// Configuration of the interface.
     pub config: Config,
-    /// Where it is.
+    /// Location of the interface.
     pub place: Place,
-    /// Who matches.
+    /// Thread that matches arriving messages.
     pub mode: Mode,
-    /// What packets travel over; [`Wires::packet_max`] says how long they are.
+    /// Transport of packets; [`Wires::packet_max`] is their largest payload.
     pub wires: Wires,
-    /// The processor that alone works for the interface, as that of an adapter does; else also those of callers.
+    /// Processor on which the agent does all work, as an adapter does. With `None`, calling threads work too.
     pub core: Option<usize>,
 }
 
-/// Who matches what comes.
+/// Thread that matches arriving messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// The agent, as an adapter does that matches and runs triggered operations by itself.
+    /// The agent matches, like an adapter that matches and runs triggered operations by itself.
     Offload,
-    /// A thread of the host, which the agent interrupts for each header and each end of a message.
+    /// A thread of the host matches. The agent interrupts it for each header and each end of a message.
     Generic,
 }
 
 impl Mode {
-    /// What [`Config::inline_max`] has to be for it: a header's packet has room for little.
+    /// Returns the value that [`Config::inline_max`] needs for this mode: the packet of a header has little room for data.
     #[must_use]
     pub const fn inline_max(self) -> Option<usize> {
         match self {
@@ -63,7 +64,7 @@ impl Mode {
     }
 }
 
-/// An interface that makes progress by itself. It ends, and with it all that waits for it, when this is dropped.
+/// An interface that makes progress by itself. Dropping it ends the interface and every wait on it.
 #[derive(Debug)]
 pub struct Nic<M: Memory + Send + 'static> {
     shared: Arc<Shared<M>>,
@@ -73,18 +74,18 @@ pub struct Nic<M: Memory + Send + 'static> {
 #[derive(Debug)]
 pub(super) struct Shared<M> {
     pub(super) state: Mutex<State<M>>,
-    /// How many threads wait for it, those among them that were called back from `changed`.
+    /// Number of threads that wait for the lock, including notified sleepers that have not reacquired it.
     pub(super) kept_waiting: AtomicU32,
     pub(super) changed: Condvar,
-    /// Written to when the agent has to look again.
+    /// Eventfd that wakes the agent.
     pub(super) bell: OwnedFd,
     pub(super) stop: AtomicBool,
     pub(super) wakes: AtomicU64,
-    /// In generic mode.
+    /// The host's packet queue, in generic mode.
     pub(super) host: Option<Host>,
-    /// The agent has to know from the host where data goes before it takes any.
+    /// True if the agent must wait for the host before it takes more packets: only the host knows where their data goes.
     pub(super) host_comes_first: AtomicBool,
-    /// The agent's processor, where callers leave all work to it.
+    /// The agent's processor, if callers leave all work to the agent.
     pub(super) core: Option<usize>,
 }
 
@@ -93,44 +94,44 @@ pub(super) struct State<M> {
     pub(super) interface: Interface<M>,
     pub(super) port: Port,
     pub(super) sleepers: Sleepers,
-    /// Somebody waits for all that is owed to have left.
+    /// True while a thread waits in [`Nic::linger`] for the port to have sent everything.
     pub(super) lingers: bool,
-    /// Everything that waits has to end, with this.
+    /// Error that ends every wait, once waiting has ended.
     pub(super) closed: Option<Error>,
-    /// Where a packet is taken to.
+    /// Buffer for a received packet.
     pub(super) inbox: Vec<u8>,
-    /// A caller looked for packets itself since the agent went to sleep.
+    /// True if a caller has polled for packets since the agent went to sleep.
     pub(super) polled: bool,
     pub(super) agent: Agent,
     pub(super) watch: Watch,
-    /// Of those who wait for several interfaces.
+    /// Signals of threads that wait for several interfaces.
     pub(super) listeners: Vec<Arc<Signal>>,
 }
 
-/// For those who wait in `poll` instead of here.
+/// Descriptor for threads that wait in `poll` instead of in a call.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Readable when there was news after it was armed.
+    /// Readable once there was news after the descriptor was armed.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) armed: bool,
-    /// A counter moved since it was last looked at: nobody can tell whether that was seen.
+    /// True if a counter changed since the last look: whether the application has seen the new value is unknown.
     pub(super) counted: bool,
 }
 
-/// What the agent sleeps on, as far as callers have to know it.
+/// State of the sleeping agent, by which callers decide whether to wake it.
 #[derive(Debug, Default)]
 pub(super) struct Agent {
-    /// It wakes by itself before long, and looks for peers that owe an answer.
+    /// True if the agent wakes by itself to probe peers that owe an answer.
     pub(super) timed: bool,
-    /// When it wakes whatever happens.
+    /// Latest time at which the agent wakes.
     pub(super) until: u64,
-    /// Peers whose room it waits for.
+    /// Number of full peers for whose room the agent waits.
     pub(super) watched: usize,
-    /// It leaves packets to callers who look for them, and is not told of any.
+    /// True if the agent leaves packets to polling callers, and is not notified of any.
     pub(super) naps: bool,
-    /// When those who owe an answer were probed last.
+    /// Time of the last probe of peers that owe an answer.
     pub(super) probed: u64,
-    /// No packet came since then.
+    /// True if no packet arrived since the last probe.
     pub(super) quiet: bool,
 }
 
@@ -138,7 +139,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
     /// Opens a port and starts the agent.
     ///
     /// # Errors
-    /// `EADDRINUSE` when the address is taken, or what else the system said.
+    /// `EADDRINUSE` if the address is taken, or another error of the system.
     pub fn open(setup: Setup, memory: M) -> Result<Self, Errno> {
         let Setup {
             config,
@@ -195,7 +196,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         Ok(())
     }
 
-    /// Calls the interface, and sends what that gave.
+    /// Calls the interface and sends the resulting packets.
     pub fn call<R>(&self, call: impl FnOnce(&mut Interface<M>) -> R) -> R {
         let mut state = self.shared.lock();
         let result = call(&mut state.interface);
@@ -203,18 +204,20 @@ impl<M: Memory + Send + 'static> Nic<M> {
         result
     }
 
-    /// Like [`Self::call`]. What is still in use is tried again behind the packets that are there: whoever hears of a message to
-    /// himself may let go of what it came from, and its acknowledgement is one of them then.
+    /// Like [`Self::call`], but retries `InUse` after handling packets that have already arrived.
+    ///
+    /// A process that receives a message it sent to itself may release the memory it came from, and the acknowledgement may still
+    /// be among those packets.
     ///
     /// # Errors
-    /// What `call` answers.
+    /// The error of `call`.
     pub fn let_go<R>(
         &self,
         mut call: impl FnMut(&mut Interface<M>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.shared.lock();
         let mut result = call(&mut state.interface);
-        // One packet at a time where somebody waits for the lock; what is needed may be behind others.
+        // Handles one packet at a time while other threads wait for the lock. The needed packet may be behind others.
         for _ in 0..PACKETS_MAX {
             if !matches!(result, Err(Error::InUse)) || !self.shared.work_for_caller(&mut state) {
                 break;
@@ -225,11 +228,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
         result
     }
 
-    /// Waits for an event in one of the queues, for at most `timeout`. Also says which.
+    /// Waits at most `timeout` for an event in one of the queues. Returns the event and the index of its queue.
     ///
     /// # Errors
-    /// `EqEmpty` when the time is over, `ArgInvalid` for a queue that is not there, `Interrupted` when one is freed or the
-    /// interface ends meanwhile.
+    /// `EqEmpty` on timeout; `ArgInvalid` if a queue does not exist; `Interrupted` if one is freed or the interface ends during
+    /// the wait.
     pub fn wait_event(
         &self,
         queues: &[EqId],
@@ -247,11 +250,12 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.wait(timeout, look).unwrap_or(Err(Error::EqEmpty))
     }
 
-    /// Waits until one of the counters has so many successes, or a failure, for at most `timeout`. Also says which.
+    /// Waits at most `timeout` until a counter reaches its number of successes or has a failure. Returns the value and the
+    /// counter's index.
     ///
     /// # Errors
-    /// `CtNoneReached` when the time is over, `ArgInvalid` for a counter that is not there, `Interrupted` when one is freed or
-    /// the interface ends meanwhile.
+    /// `CtNoneReached` on timeout; `ArgInvalid` if a counter does not exist; `Interrupted` if one is freed or the interface ends
+    /// during the wait.
     pub fn wait_count(
         &self,
         counters: &[(CtId, u64)],
@@ -270,10 +274,10 @@ impl<M: Memory + Send + 'static> Nic<M> {
             .unwrap_or(Err(Error::CtNoneReached))
     }
 
-    /// Disables a portal table entry, and waits for the messages that are being delivered.
+    /// Disables a portal table entry, and waits for the messages being delivered.
     ///
     /// # Errors
-    /// `ArgInvalid` when it is not there, `Interrupted` when it is freed or the interface ends meanwhile.
+    /// `ArgInvalid` if the entry does not exist; `Interrupted` if it is freed or the interface ends during the wait.
     pub fn disable_pt(&self, pt_index: u32) -> Result<(), Error> {
         self.call(|interface| interface.pt_disable(pt_index))?;
         let look = |interface: &mut Interface<M>| match interface.pt_is_busy(pt_index) {
@@ -284,18 +288,19 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.wait(None, look).unwrap_or(Err(Error::Interrupted))
     }
 
-    /// Ends every wait, now and later: what is waited for is gone.
+    /// Ends every wait, current and future, because the awaited objects are being freed.
     pub fn interrupt(&self) {
         self.end_waits(Error::Interrupted);
     }
 
-    /// Ends every wait, now and later: the application gives up.
+    /// Ends every wait, current and future, because the application aborts.
     pub fn abort(&self) {
         self.end_waits(Error::Aborted);
     }
 
-    /// Waits until all that was started has left, and what can be lost on its way has been taken where it went, for at most
-    /// `limit`: peers may still wait for answers when this application has had its last event.
+    /// Waits at most `limit` until everything has been sent, and acknowledged where the transport can lose packets.
+    ///
+    /// Peers may still wait for answers after this application has received its last event.
     pub fn linger(&self, limit: Duration) {
         let mut state = self.shared.lock();
         self.shared.hand_over(&mut state);
@@ -314,9 +319,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.shared.call_back(&mut state);
     }
 
-    /// A descriptor that is readable as soon as there is news: an event that waits, a counter that moved since [`Self::look`], an
-    /// end of waiting. What came before it was armed counts, so none is missed; events that were taken count no more, unless the
-    /// interface believes only a caller that polls.
+    /// Arms and returns a descriptor that becomes readable when there is news: a queued event, a counter that changed since
+    /// [`Self::look`], or an end of waiting.
+    ///
+    /// News from before the call counts too, so none is missed. Events that were taken no longer count, except with
+    /// `polled_only`.
     pub fn arm(&self) -> Arc<OwnedFd> {
         let mut state = self.shared.lock();
         let due = state.is_due();
@@ -330,7 +337,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         Arc::clone(&state.watch.fd)
     }
 
-    /// After the descriptor was readable, or before it is armed: whether there was news.
+    /// Clears the descriptor and returns true if there is news. Called after the descriptor was readable, or before it is armed.
     pub fn look(&self) -> bool {
         let mut state = self.shared.lock();
         unring(&state.watch.fd);
@@ -340,7 +347,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         due
     }
 
-    /// What `look` finds here now, or that all waiting has ended.
+    /// Returns what `look` finds now, or the error that ended all waiting.
     pub(super) fn look_now<R>(
         &self,
         mut look: impl FnMut(&mut Interface<M>) -> Option<Result<R, Error>>,
@@ -362,36 +369,37 @@ impl<M: Memory + Send + 'static> Nic<M> {
         state.listeners.retain(|one| !Arc::ptr_eq(one, signal));
     }
 
-    /// A caller who looked stops looking.
+    /// Tells the agent to take over, because a caller that polled stops polling.
     pub(super) fn sleep_soon(&self) {
         self.shared.hand_over(&mut self.shared.lock());
     }
 
-    /// In generic mode: whether the host is at work on what it was interrupted for.
+    /// Returns true if the host is working on an interrupt. Only in generic mode.
     #[must_use]
     pub fn host_is_busy(&self) -> bool {
         self.shared.host.as_ref().is_some_and(Host::is_busy)
     }
 
-    /// Threads that wait for something.
+    /// Returns the number of threads waiting for this interface.
     #[must_use]
     pub fn waiters(&self) -> u32 {
         self.shared.lock().sleepers.count()
     }
 
-    /// How often the agent was woken.
+    /// Returns how often the agent was woken.
     #[must_use]
     pub fn wakes(&self) -> u64 {
         self.shared.wakes.load(Relaxed)
     }
 
-    /// How often the agent interrupted the host; `None` unless the mode is generic.
+    /// Returns how often the agent interrupted the host; `None` unless the mode is generic.
     #[must_use]
     pub fn interrupts(&self) -> Option<u64> {
         self.shared.host.as_ref().map(Host::interrupts)
     }
 
-    /// `None` when the time is over. An error after the first look means that what was waited for is gone.
+    /// Waits until `look` finds something. Returns `None` on timeout. An invalid argument after the first look means that an
+    /// awaited object was freed.
     fn wait<R>(
         &self,
         timeout: Option<Duration>,
@@ -449,7 +457,7 @@ impl<M: Memory + Send + 'static> Drop for Nic<M> {
             host.stop();
         }
         for thread in self.threads.drain(..) {
-            // A thread that panicked has told so; there is nothing to add.
+            // A panic of the thread was already reported by the panic hook.
             let _ended = thread.join();
         }
     }
@@ -470,16 +478,16 @@ impl Watch {
 }
 
 pub(super) fn ring(bell: &OwnedFd) {
-    // A bell that has rung too often to count rings already.
+    // A write fails only if the counter is at its maximum, and then the descriptor is readable already.
     let _rung = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
 fn unring(bell: &OwnedFd) {
-    // Nothing to read is what one finds that has not rung.
+    // A read fails if the descriptor was not readable, which is fine.
     let _drained = rustix::io::read(bell, &mut [0; 8]);
 }
 
-/// In generic mode. Flags and short messages of applications together with the header that a runtime puts before them: 64 bytes
-/// behind ours, which has 24, and to spare. A header packet stays within four cache lines.
+/// Inline bytes in generic mode: short messages and flags of applications, with a runtime's own header of up to 64 bytes. A
+/// header packet stays within four cache lines.
 const INLINE_MAX: usize = 128;
 const _: () = assert!(BODY_LEN + INLINE_MAX <= 4 * 64, "four cache lines");

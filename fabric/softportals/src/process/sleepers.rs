@@ -1,15 +1,15 @@
-//! Threads that sleep until there is news, and wait for the lock when they are called.
+//! Accounting of threads that sleep on a condition variable and need the lock when notified.
 //!
-//! A condition variable has them take the lock where nobody sees that they wait for it: so who calls them counts them, and each
-//! that has the lock again is counted no more.
+//! A condition variable hides that its notified threads wait for the lock. So the notifying thread counts them as waiting, and
+//! each stops counting once it has the lock.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// How many there are, behind the lock.
+/// Number of sleeping threads, protected by the lock.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
     all: u32,
-    /// Of them, those that were called and have not had the lock since.
+    /// Threads that were notified and have not had the lock since.
     called: u32,
 }
 
@@ -18,23 +18,26 @@ impl Sleepers {
         self.all
     }
 
-    /// This thread is going to sleep.
+    /// Counts this thread as sleeping.
     pub(super) const fn enter(&mut self) {
         self.all += 1;
     }
 
-    /// It sleeps no more.
+    /// Stops counting this thread as sleeping.
     pub(super) const fn leave(&mut self) {
         self.all -= 1;
     }
 
-    /// All are called. From here on they are among those who wait.
+    /// Counts all sleepers as waiting for the lock, because they are being notified.
     pub(super) fn call(&mut self, kept_waiting: &AtomicU32) {
         kept_waiting.fetch_add(self.all - self.called, Relaxed);
         self.called = self.all;
     }
 
-    /// One of them has the lock. Who came without a call stands for one that was called, which is not counted when it comes.
+    /// Counts one waiting thread less, because a sleeper has the lock again.
+    ///
+    /// A thread that woke without a notification takes the place of a notified one, which is then not counted when it gets the
+    /// lock.
     pub(super) fn come_back(&mut self, kept_waiting: &AtomicU32) {
         if let Some(others) = self.called.checked_sub(1) {
             self.called = others;
@@ -59,7 +62,7 @@ mod tests {
         sleepers.come_back(&waiting);
         sleepers.leave();
         assert_eq!((waits(), sleepers.count()), (2, 2));
-        sleepers.enter(); // and comes without having been called
+        sleepers.enter(); // wakes without a notification
         sleepers.come_back(&waiting);
         sleepers.leave();
         sleepers.call(&waiting);

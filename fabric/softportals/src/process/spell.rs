@@ -1,7 +1,7 @@
-//! What leaves under one lock.
+//! Limit on the packets sent while the lock is held once.
 //!
-//! A peer that reads as fast as we write always has room, and a long message to it would keep all callers out until its end, and
-//! leave whoever asks whether we live without an answer.
+//! A peer that reads as fast as we write always has room. A long message to it would otherwise keep all callers out until its
+//! end, and delay our answers to probes.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Spell {
     packets_left: u32,
-    /// It ended before all had left that a peer may have room for.
+    /// True if the limit was reached while packets were left to send.
     pub(super) is_over: bool,
 }
 
@@ -27,7 +27,7 @@ impl Default for Spell {
 }
 
 impl Spell {
-    /// The way that packets take. It ends sooner when somebody waits for the lock.
+    /// Returns a link that stops at the limit, or earlier if another thread waits for the lock.
     pub(super) fn over<'a, L>(
         &'a mut self,
         link: &'a mut L,
@@ -64,14 +64,14 @@ impl<L: Link> Link for Leaving<'_, L> {
     }
 }
 
-/// Packets taken, and sent, under one lock: callers get their turn in between.
+/// Packets received, and packets sent, while the lock is held once. Callers get the lock in between.
 pub(super) const PACKETS_MAX: u32 = 64;
 
 #[cfg(test)]
 mod tests {
     use super::{Address, AtomicU32, Link, PACKETS_MAX, Packet, Spell};
 
-    /// A peer that reads as fast as one writes.
+    /// A peer that reads as fast as we write.
     #[derive(Default)]
     struct Fast(u32);
 
@@ -91,7 +91,7 @@ mod tests {
         payload: &[],
     };
 
-    /// How many packets leave in a spell, of so many.
+    /// Returns how many of `count` packets are sent in one spell.
     fn leave(count: u32, kept_waiting: u32) -> (u32, bool) {
         let (mut spell, mut fast) = (Spell::default(), Fast::default());
         let kept_waiting = AtomicU32::new(kept_waiting);

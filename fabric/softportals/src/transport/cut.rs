@@ -1,16 +1,16 @@
-//! The end of an interface that was cut off: nothing leaves, nothing comes, and nobody is there.
+//! The port of an interface that was disconnected on purpose: nothing leaves, nothing arrives, and every peer is lost.
 
 use std::{collections::BTreeSet, os::fd::OwnedFd, sync::Arc};
 
 use super::Wire;
 use crate::{event::Address, interface::Packet};
 
-/// What is left of a medium's end.
+/// Replacement for the medium of a disconnected interface.
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// Never readable.
+    /// Descriptor that is never readable.
     silence: Arc<OwnedFd>,
-    /// Whom somebody asked for.
+    /// Peers that were probed or sent to, to be reported lost.
     lost: BTreeSet<Address>,
 }
 

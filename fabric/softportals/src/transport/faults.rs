@@ -1,30 +1,30 @@
-//! What networks do to datagrams, on purpose and from a seed.
+//! Injected network faults, reproducible from a seed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 
 use crate::event::Address;
 
-/// What goes wrong, and how often. Chances are between 0 and 1, and per datagram.
+/// Faults and their probabilities, from 0 to 1 per datagram.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Faults {
-    /// Where chance starts from: the same seed does the same to the same datagrams.
+    /// Seed of the random numbers. The same seed does the same to the same datagrams.
     pub seed: u64,
-    /// It is lost.
+    /// Probability that a datagram is lost.
     pub drop: f64,
-    /// It comes twice.
+    /// Probability that a datagram is duplicated.
     pub duplicate: f64,
-    /// It comes after others that were sent later.
+    /// Probability that a datagram arrives after later ones.
     pub reorder: f64,
-    /// The receiver has no room for it, and says so.
+    /// Probability that the receiver refuses a datagram for lack of room.
     pub exhaust: f64,
-    /// Microseconds that each is under way.
+    /// Delay of every datagram in microseconds.
     pub delay_us: u64,
 }
 
 impl Faults {
-    /// `drop=0.1,delay_us=200,seed=7`; what is not named does not happen. `None` when a name or a number is wrong.
+    /// Parses faults such as `drop=0.1,delay_us=200,seed=7`; the others stay zero. Returns `None` if a name or a number is wrong.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut faults = Self::default();
@@ -49,12 +49,12 @@ impl Faults {
     }
 }
 
-/// Datagrams on their way through all that.
+/// Datagrams in flight through a faulty network.
 #[derive(Debug)]
 pub(super) struct Weather {
     faults: Faults,
     state: u64,
-    /// By when they arrive, then in order.
+    /// Datagrams by arrival time, then in the order sent.
     held: BTreeMap<(u64, u64), (Address, Vec<u8>)>,
     sent: u64,
 }
@@ -69,7 +69,7 @@ impl Weather {
         }
     }
 
-    /// Whether nothing ever goes wrong.
+    /// Returns true if no faults are configured.
     pub(super) fn is_fair(&self) -> bool {
         let Faults { seed, .. } = self.faults;
         let calm = Faults {
@@ -79,7 +79,7 @@ impl Weather {
         self.faults == calm
     }
 
-    /// A datagram leaves.
+    /// Sends a datagram through the network.
     pub(super) fn push(&mut self, now: u64, to: Address, datagram: Vec<u8>) {
         if self.chance(self.faults.drop) {
             return;
@@ -100,18 +100,18 @@ impl Weather {
         self.held.insert((at, self.sent), (to, datagram));
     }
 
-    /// The next one that arrives by now.
+    /// Takes the next datagram that has arrived by now.
     pub(super) fn pop(&mut self, now: u64) -> Option<(Address, Vec<u8>)> {
         let first = self.held.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// When the next one arrives.
+    /// Returns the arrival time of the next datagram.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.held.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Whether a receiver is out of room this time.
+    /// Returns true if the receiver lacks room this time.
     pub(super) fn exhausts(&mut self) -> bool {
         self.chance(self.faults.exhaust)
     }
@@ -133,7 +133,7 @@ impl Weather {
     }
 }
 
-/// A datagram that is overtaken comes this much later at most: enough for a window of others.
+/// Maximum extra delay of a reordered datagram, enough for a window of others to overtake it.
 const LATE_NS_MAX: u64 = 2_000_000;
 
 #[cfg(test)]

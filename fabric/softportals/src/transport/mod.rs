@@ -1,8 +1,11 @@
-//! How packets get from one process to another: in order, each once, or the peer is lost.
+//! Transport of packets between processes: in order and exactly once, or the peer is reported lost.
 //!
-//! `local` is memory shared by two processes of a machine. `udp` is datagrams between machines, over which `conversation`
-//! makes order out of what `faults` and networks do. A [`Port`] is an interface's way to all others over one of them, no faster
-//! than its rail is said to be.
+//! - `local`: memory shared by two processes of one machine.
+//! - `udp`: datagrams between machines. `conversation` restores order over the faults of the network, or those that `faults`
+//!   injects.
+//! - `cut`: an interface that was disconnected on purpose.
+//!
+//! A [`Port`] connects an interface to all others over one of these, at most at the configured rate of its rail.
 
 mod conversation;
 mod cut;
@@ -29,48 +32,48 @@ use crate::{
     packet::BODY_LEN,
 };
 
-/// Where an interface is, apart from its address.
+/// Location of an interface, apart from its address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Place {
-    /// Networks with different names do not see each other.
+    /// Name of the network. Networks with different names do not see each other.
     pub network: String,
-    /// The rail.
+    /// Rail number.
     pub rail: u32,
-    /// Which of the interfaces that share a process id.
+    /// Index among the interfaces that share a process id.
     pub kind: u32,
 }
 
-/// What packets travel over.
+/// Transport of packets, and its limits.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "built by the caller")]
 pub struct Wires {
-    /// Shared memory, or what else.
+    /// Medium that carries packets.
     pub medium: Medium,
-    /// Bytes per second that leave an interface at most.
+    /// Maximum bytes per second sent by an interface.
     pub rate: Option<u64>,
-    /// Bytes that leave an interface before it is cut off, as if somebody had pulled its cable.
+    /// Bytes sent by an interface before it is disconnected, as if its cable had been pulled.
     pub cut_after: Option<u64>,
 }
 
-/// What carries packets.
+/// Media that carry packets.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Medium {
-    /// Memory that processes of one machine share.
+    /// Memory shared by processes of one machine.
     #[default]
     Shared,
     /// Datagrams between machines.
     Udp {
-        /// The own address there.
+        /// IPv4 address of this node.
         host: Ipv4Addr,
-        /// What is to go wrong.
+        /// Faults to inject.
         faults: Faults,
     },
 }
 
 impl Wires {
-    /// Payload bytes of a packet.
+    /// Returns the largest payload of a packet in bytes.
     #[must_use]
     pub const fn packet_max(&self) -> usize {
         match self.medium {
@@ -80,29 +83,29 @@ impl Wires {
     }
 }
 
-/// A medium's end. Times are in nanoseconds of [`now`].
+/// One end of a medium. Times are in nanoseconds of [`now`].
 trait Wire: fmt::Debug + Send {
-    /// What is readable when somebody has to [`attend`](Self::attend) or [`receive`](Self::receive).
+    /// Returns a descriptor that is readable when [`attend`](Self::attend) or [`receive`](Self::receive) must be called.
     fn socket(&self) -> Arc<OwnedFd>;
-    /// What will be writable when a peer that was full has room.
+    /// Returns descriptors that become writable when peers that were full have room.
     fn full(&self) -> Vec<Arc<OwnedFd>>;
-    /// Does what is due by now.
+    /// Does the work that is due by now.
     fn flush(&mut self, now: u64);
-    /// The socket was readable: takes from it what is no packet.
+    /// Takes everything except packets from the readable socket.
     fn attend(&mut self);
-    /// Takes the next packet, if one is there, and says whose it is.
+    /// Takes the next packet if there is one, and returns its sender.
     fn receive(&mut self, now: u64, into: &mut Vec<u8>) -> Option<Address>;
-    /// Asks that the socket be readable when a packet comes. True when one has come.
+    /// Requests that the socket become readable when a packet arrives. Returns true if one is there already.
     fn arm(&mut self) -> bool;
-    /// Somebody will look in a moment: no need to be told.
+    /// Withdraws [`arm`](Self::arm): the caller will poll.
     fn disarm(&mut self);
-    /// Finds out whether `peer` is there.
+    /// Checks that `peer` is alive.
     fn probe(&mut self, now: u64, peer: Address);
-    /// A peer that was found to be gone.
+    /// Returns the next peer that was found to be dead.
     fn next_lost(&mut self) -> Option<Address>;
-    /// When to [`flush`](Self::flush) again, whatever happens until then.
+    /// Returns the latest time of the next [`flush`](Self::flush).
     fn deadline(&self) -> Option<u64>;
-    /// Whether something was sent that may have to be sent again.
+    /// Returns true if sent data may have to be resent.
     fn owes(&self) -> bool;
     /// See [`Link`].
     fn has_room(&mut self, peer: Address) -> bool;
@@ -110,28 +113,29 @@ trait Wire: fmt::Debug + Send {
     fn send(&mut self, now: u64, peer: Address, packet: Packet<'_>);
 }
 
-/// An interface's way to all others.
+/// Connection of an interface to all others.
 #[derive(Debug)]
 pub struct Port {
     wire: Box<dyn Wire>,
     rate: Option<Rate>,
     cut: Option<Doom>,
-    /// Lost, but what was under way to them has not been failed yet: they get nothing that would be failed with it.
+    /// Lost peers whose operations have not been failed yet. Nothing is sent to them, because it would fail along with those
+    /// operations.
     mourned: Vec<Address>,
     now: u64,
 }
 
-/// What a rail can carry.
+/// Rate limit of a rail.
 #[derive(Debug)]
 struct Rate {
     bytes_per_second: u64,
-    /// When all that was sent would be out.
+    /// Time at which all sent bytes have left, at this rate.
     free_at: u64,
-    /// Somebody was told to wait.
+    /// True if the last check for room was refused because of the rate.
     waited: bool,
 }
 
-/// When an interface is cut off, and what it sleeps on from then on.
+/// Planned disconnection of an interface, and the descriptor it sleeps on afterwards.
 #[derive(Debug)]
 struct Doom {
     bytes_left: u64,
@@ -139,10 +143,10 @@ struct Doom {
 }
 
 impl Port {
-    /// Takes an address, and listens there.
+    /// Takes an address and listens there.
     ///
     /// # Errors
-    /// `EADDRINUSE` when the address is taken, or what else the system said.
+    /// `EADDRINUSE` if the address is taken, or another error of the system.
     pub fn open(place: Place, address: Address, wires: &Wires) -> Result<Self, Errno> {
         let wire: Box<dyn Wire> = match &wires.medium {
             Medium::Shared => Box::new(Local::open(place, address)?),
@@ -171,88 +175,88 @@ impl Port {
         })
     }
 
-    /// What is readable when packets are there, or something about peers.
+    /// Returns a descriptor that is readable when packets or notices about peers have arrived.
     #[must_use]
     pub fn socket(&self) -> Arc<OwnedFd> {
         self.wire.socket()
     }
 
-    /// What will be writable when a peer that was full has room.
+    /// Returns descriptors that become writable when peers that were full have room.
     #[must_use]
     pub fn full(&self) -> Vec<Arc<OwnedFd>> {
         self.wire.full()
     }
 
-    /// Looks at the clock.
+    /// Reads the clock.
     pub fn tick(&mut self) {
         self.now = now();
     }
 
-    /// Sends what is due.
+    /// Sends and repeats what is due.
     pub fn flush(&mut self) {
         self.wire.flush(self.now);
     }
 
-    /// The socket was readable.
+    /// Takes everything except packets from the readable socket.
     pub fn attend(&mut self) {
         self.wire.attend();
     }
 
-    /// Takes the next packet, if one is there, and says whose it is.
+    /// Takes the next packet if there is one, and returns its sender.
     pub fn receive(&mut self, into: &mut Vec<u8>) -> Option<Address> {
         self.wire.receive(self.now, into)
     }
 
-    /// Asks that the socket be readable when a packet comes. True when one has come.
+    /// Requests that the socket become readable when a packet arrives. Returns true if one is there already.
     pub fn arm(&mut self) -> bool {
         self.wire.arm()
     }
 
-    /// Somebody will look in a moment: no need to be told.
+    /// Withdraws [`Self::arm`]: the caller will poll.
     pub fn disarm(&mut self) {
         self.wire.disarm();
     }
 
-    /// Finds out whether `peer` is there.
+    /// Checks that `peer` is alive.
     pub fn probe(&mut self, peer: Address) {
         self.wire.probe(self.now, peer);
     }
 
-    /// A peer that was found to be gone.
+    /// Returns the next peer that was found to be dead.
     pub fn next_lost(&mut self) -> Option<Address> {
         self.wire.next_lost()
     }
 
-    /// A lost peer, or its successor, gets nothing until [`Self::forget`].
+    /// Stops sending to a lost peer or its successor until [`Self::forget`].
     pub fn mourn(&mut self, peer: Address) {
         self.mourned.push(peer);
     }
 
-    /// What was under way to a lost peer has been failed.
+    /// Allows sending again, once all operations to a lost peer have been failed.
     pub fn forget(&mut self, peer: Address) {
-        // It may have been found to be gone twice.
+        // A peer may have been lost twice, so only one entry is removed.
         if let Some(at) = self.mourned.iter().position(|one| *one == peer) {
             self.mourned.swap_remove(at);
         }
     }
 
-    /// When [`Self::flush`] has something to do, whatever happens until then, in nanoseconds of [`Self::now`].
+    /// Returns the latest time of the next [`Self::flush`], in nanoseconds of [`Self::now`].
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         let rate = self.rate.as_ref().filter(|rate| rate.waited);
-        // While half of what may leave at once is still on its way: the rail does not idle until its agent is awake.
+        // Wake while half of the burst is still leaving, so that the rail does not idle until its agent is awake.
         let rate = rate.map(|rate| rate.free_at.saturating_sub(BURST_NS / 2));
         let due = [self.wire.deadline(), rate];
         due.into_iter().flatten().min()
     }
 
-    /// Whether something was sent that nobody would repeat if this ended now.
+    /// Returns true if sent data would be missing if this process ended now, because it may have to be resent.
     #[must_use]
     pub fn owes(&self) -> bool {
         self.wire.owes()
     }
 
-    /// So many bytes leave: at the end of its life they, and all others, are gone.
+    /// Counts bytes towards the planned disconnection, and disconnects the interface when it is due.
     fn age(&mut self, bytes: u64) {
         let is_over = |doom: &mut Doom| {
             doom.bytes_left = doom.bytes_left.saturating_sub(bytes);
@@ -263,7 +267,7 @@ impl Port {
         }
     }
 
-    /// When it looked at the clock last, in nanoseconds of a clock that only goes forward.
+    /// Returns the time of the last [`Self::tick`], in nanoseconds of a monotonic clock.
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.now
@@ -292,15 +296,15 @@ impl Link for Port {
     }
 }
 
-/// Nanoseconds of a clock that only goes forward.
+/// Returns the nanoseconds of a monotonic clock.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// What leaves at once from a rail with a rate: short messages do not wait for the clock, and a sleeper that is late by this much
-/// does not make the rail slower.
+/// Burst that a rate-limited rail sends immediately. Short messages need not wait for the clock, and a thread that wakes late by
+/// this much does not reduce the rate.
 const BURST_NS: u64 = 200_000;
 
 #[cfg(test)]

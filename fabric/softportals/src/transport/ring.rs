@@ -1,7 +1,8 @@
-//! A ring of packets between two processes: one writes, the other reads, and neither believes the other.
+//! A ring of packets between two processes: one writes, the other reads, and neither trusts the other.
 //!
-//! A packet is a word with its length, then its bytes. Each side publishes its own position, and reads the other's. A consumer
-//! that is about to sleep says so, and a producer that waits for room does; who changes that for the other rings its bell.
+//! A packet is a word with its length, followed by its bytes. Each side publishes its own position and reads the other's. A
+//! consumer that is about to sleep sets a flag, and so does a producer that waits for room. The side that ends the wait of the
+//! other must wake it.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{
@@ -12,25 +13,25 @@ use std::sync::atomic::{
 
 use super::shared::Shared;
 
-/// The writing end.
+/// The writing end of a ring.
 #[derive(Debug)]
 pub(super) struct Producer {
     words: Shared,
     tail: u64,
-    /// Where the consumer was when it was last looked at.
+    /// Last known position of the consumer.
     head: u64,
 }
 
-/// The reading end.
+/// The reading end of a ring.
 #[derive(Debug)]
 pub(super) struct Consumer {
     words: Shared,
     head: u64,
-    /// Bytes taken since the producer was last asked whether it waits for room.
+    /// Bytes taken since the last check whether the producer waits for room.
     taken: usize,
 }
 
-/// The other side wrote what no producer writes.
+/// The other side wrote something that no correct producer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
@@ -43,7 +44,9 @@ impl Producer {
         }
     }
 
-    /// Whether there is room for a packet of `len` bytes. If not, the consumer rings when there may be.
+    /// Returns true if there is room for a packet of `len` bytes.
+    ///
+    /// If false, the consumer wakes this side once it has made room.
     pub(super) fn has_room(&mut self, len: usize) -> bool {
         let needed = words_of(len);
         if self.free() >= needed {
@@ -55,7 +58,7 @@ impl Producer {
         self.free() >= needed
     }
 
-    /// Writes a packet that has room. True when the consumer sleeps: it has to be rung.
+    /// Writes a packet, for which the caller has checked the room. Returns true if the consumer sleeps and must be woken.
     #[must_use]
     pub(super) fn push(&mut self, parts: [&[u8]; 2]) -> bool {
         let [head, body] = parts;
@@ -71,7 +74,7 @@ impl Producer {
         take_flag(&self.words[ASLEEP])
     }
 
-    /// Whether the consumer has ended: nobody will read what is written from now on.
+    /// Returns true if the consumer has ended, so that nothing written from now on will be read.
     pub(super) fn is_left(&self) -> bool {
         self.words[ASLEEP].load(Relaxed) == LEFT
     }
@@ -90,7 +93,7 @@ impl Consumer {
         }
     }
 
-    /// Takes the next packet, of at most `len_max` bytes, if one is there.
+    /// Takes the next packet, of at most `len_max` bytes. Returns false if there is none.
     pub(super) fn pop(&mut self, into: &mut Vec<u8>, len_max: usize) -> Result<bool, Broken> {
         let ready = self.words[TAIL].load(Acquire).wrapping_sub(self.head);
         if ready == 0 {
@@ -114,7 +117,8 @@ impl Consumer {
         self.words[TAIL].load(Acquire) == self.head
     }
 
-    /// Asks to be rung for the next packet. What was there before has to be looked for afterwards.
+    /// Requests to be woken for the next packet. The caller must check for packets again afterwards, because one may have come
+    /// before.
     pub(super) fn arm(&self) {
         self.words[ASLEEP].store(1, Relaxed);
         fence(SeqCst);
@@ -124,14 +128,15 @@ impl Consumer {
         self.words[ASLEEP].store(0, Relaxed);
     }
 
-    /// Nothing is read any more: who writes nevertheless rings.
+    /// Stops reading for good. Producers see this mark, and wake this side if they write nevertheless.
     pub(super) fn leave(&self) {
         self.words[ASLEEP].store(LEFT, Relaxed);
         fence(SeqCst);
     }
 
-    /// Whether the producer waits for room that is there now, and has to be rung. Looks no more often than is worth its price:
-    /// after a good part of the ring, and when nothing is left.
+    /// Returns true if the producer waits for room that is there now, and must be woken.
+    ///
+    /// The check needs a fence, so it is made only after a good part of the ring was read, or when the ring is empty.
     pub(super) fn owes_room(&mut self) -> bool {
         let worth_it = self.taken >= ROOM_WORTH || self.taken > 0 && self.is_empty();
         if !worth_it {
@@ -159,7 +164,7 @@ fn slot(words: &[AtomicU64], at: u64) -> &AtomicU64 {
     &words[DATA..][index(at)]
 }
 
-/// The slots from `at` on: up to the end, and from the start.
+/// Returns all slots in ring order, from `at` on.
 fn slots(words: &[AtomicU64], at: u64) -> impl Iterator<Item = &AtomicU64> {
     let (before, after) = words[DATA..].split_at(index(at));
     after.iter().chain(before)
@@ -195,17 +200,17 @@ fn load(words: &[AtomicU64], at: u64, bytes: &mut [u8]) {
 
 /// Words of a ring's memory.
 pub(super) const RING_WORDS: usize = DATA + SLOTS;
-/// Bytes of the longest packet: a quarter of the ring, so that one is written while another is read.
+/// Bytes of the longest packet: a quarter of the ring, so that one packet is written while another is read.
 pub(super) const PACKET_LEN_MAX: usize = SLOTS * WORD / 4 - WORD;
 
 const WORD: usize = size_of::<u64>();
-/// Words for packets: 64 KiB. A pair of processes that talk both ways has two.
+/// Words for packets: 64 KiB. Two processes that send both ways have two rings.
 const SLOTS: usize = 8 << 10;
 const CAPACITY: u64 = SLOTS as u64;
-/// Each in a cache line of its own.
+/// Indices of the shared variables, each in its own cache line.
 const TAIL: usize = 0;
 const HEAD: usize = 8;
-/// 0, 1, or [`LEFT`].
+/// Sleep flag of the consumer: 0, 1, or [`LEFT`].
 const ASLEEP: usize = 16;
 const WANTS: usize = 24;
 const LEFT: u64 = 2;

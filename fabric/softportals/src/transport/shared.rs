@@ -18,7 +18,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags},
 };
 
-/// `len` words from `start` on, mapped as long as this lives. Nobody can make them fewer, as their file is sealed.
+/// `len` words from `start` on, mapped while this value lives. The file is sealed, so no process can shrink it.
 #[derive(Debug)]
 pub(super) struct Shared {
     start: NonNull<AtomicU64>,
@@ -29,7 +29,7 @@ pub(super) struct Shared {
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// New words, all zero, and the file to give to the other process.
+    /// Creates words that are all zero, and returns them with the file to pass to the other process.
     pub(super) fn create(len: usize) -> Result<(Self, OwnedFd), Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"ripstop-portals", flags)?;
@@ -38,10 +38,10 @@ impl Shared {
         Ok((Self::map(file.as_fd(), len)?, file))
     }
 
-    /// The words of another process's file.
+    /// Maps the words of another process's file.
     ///
     /// # Errors
-    /// `EPERM` when it could be made shorter, or has another length; or what else the system said.
+    /// `EPERM` if the file could be shrunk or has another length, or another error of the system.
     pub(super) fn open(file: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
         let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SEALS);
         let size = rustix::fs::fstat(file)?.st_size;
@@ -81,7 +81,7 @@ impl Deref for Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nobody borrows any more.
+        // SAFETY: our own mapping, and `&mut self` means that no borrow of it is left.
         let ended = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len * WORD) };
         debug_assert_eq!(ended, Ok(()));
     }

@@ -1,6 +1,6 @@
-//! Packets between machines, as UDP datagrams: a conversation with each peer puts them in order.
+//! Packets between machines as UDP datagrams, which a conversation with each peer puts in order.
 //!
-//! A node is its IPv4 address. A process has sixteen ports: one for each rail and kind of interface.
+//! The node id is the IPv4 address. A process has sixteen ports, one for each rail and kind of interface.
 
 use std::{
     io::IoSlice,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{event::Address, interface::Packet, packet::BODY_LEN};
 
-/// An end of a UDP network.
+/// The UDP end of an interface.
 #[derive(Debug)]
 pub(super) struct Udp {
     socket: Arc<OwnedFd>,
@@ -36,8 +36,10 @@ pub(super) struct Udp {
 }
 
 impl Udp {
+    /// Binds the port of an address.
+    ///
     /// # Errors
-    /// `EADDRINUSE` when the port is taken, `EINVAL` for a process id that has none, or what else the system said.
+    /// `EADDRINUSE` if the port is taken, `EINVAL` for a process id that has no port, or another error of the system.
     pub(super) fn open(
         place: &Place,
         address: Address,
@@ -50,7 +52,7 @@ impl Udp {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
         rustix::net::bind(&socket, &SocketAddrV4::new(host, port))?;
-        // As much as the system allows: what does not fit is sent again.
+        // Request as much as the system allows. Datagrams that do not fit are resent.
         let _best_effort = sockopt::set_socket_recv_buffer_size(&socket, BUFFER_LEN);
         Ok(Self {
             socket: Arc::new(socket),
@@ -62,7 +64,7 @@ impl Udp {
         })
     }
 
-    /// Who has this port, if it can be the other end of this one.
+    /// Returns the address that owns this port, if it can be the peer of this interface.
     fn sender(&self, from: SocketAddrV4) -> Option<Address> {
         let index = u32::from(from.port().checked_sub(PORT_MIN)?);
         let address = Address {
@@ -118,7 +120,7 @@ impl Wire for Udp {
             };
             let from = from.and_then(|from| SocketAddrV4::try_from(from).ok());
             let from = from.and_then(|from| self.sender(from));
-            // Somebody else's, or too long to be ours: as if it had not come.
+            // Ignore datagrams from other programs, and those too long to be ours.
             let (Some(from), Some(frame)) = (from, self.datagram.get(..len)) else {
                 continue;
             };
@@ -164,7 +166,7 @@ impl Wire for Udp {
     }
 }
 
-/// A datagram that the system does not take is a lost one.
+/// Sends a datagram. If the system refuses it, it counts as lost.
 fn post(socket: &OwnedFd, (rail, kind): (u32, u32), to: Address, parts: [&[u8]; 3]) {
     let Some(port) = port(rail, kind, to.pid) else {
         return;
@@ -182,24 +184,24 @@ fn port(rail: u32, kind: u32, pid: u32) -> Option<u16> {
     (pid <= PID_MAX).then(|| u16::try_from(port).ok())?
 }
 
-/// Conversations of an address have numbers that those of its earlier processes did not have: nanoseconds since 1970.
+/// Returns the first conversation number, in nanoseconds since 1970, to differ from those of earlier processes with this address.
 fn epoch() -> u64 {
     let time = clock_gettime(ClockId::Realtime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Bytes of data in a packet: more than the 2048 of an atomic, and a fifth of the window of 64 KiB that any receiver has.
+/// Bytes of data in a packet: more than the 2048 of an atomic, and an eighth of the 64 KiB window that any receiver has.
 pub(super) const PAYLOAD_MAX: usize = 8 << 10;
-/// The greatest process id that has ports.
+/// Largest process id that has ports.
 pub(crate) const PID_MAX: u32 = 1023;
 
-/// Below what systems give to those who ask for any port, up to the last port of the last process.
+/// First port. All ports lie below the range that systems assign automatically.
 const PORT_MIN: u16 = 10_240;
 const KINDS: u32 = 4;
-/// Of a process.
+/// Ports of a process.
 const PORTS: u32 = 16;
-/// What a receiver that does not look for a moment should hold.
+/// Requested receive buffer, for the time in which a receiver does not poll.
 const BUFFER_LEN: usize = 4 << 20;
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-/// A folder with the compiled programs, and the library under the names that linkers and loaders look for.
+/// A folder with compiled programs, and with the library under the names that linkers and loaders look for.
 struct Bench {
     folder: PathBuf,
 }
 
 impl Bench {
-    /// `None` where there is no C compiler; with `CI=true` that is a failure.
+    /// Returns `None` if there is no C compiler; with `CI=true` that is a failure.
     fn new(test: &str) -> Option<Self> {
         let works = Command::new("cc")
             .arg("--version")
@@ -69,11 +69,11 @@ impl Bench {
     }
 }
 
-/// A program that does not outlive the test, however that ends.
+/// A child process that is killed when the test ends.
 struct Program(Option<Child>);
 
 impl Program {
-    /// What it complains of.
+    /// Waits for the program, which must fail, and returns its standard error.
     fn fails(mut self) -> String {
         let child = self.0.take().expect("it is ended once");
         let output = child.wait_with_output().expect("the program ends");
@@ -100,7 +100,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It may have ended by itself.
+            // The program may have ended already.
             let _killed = child.kill();
             let _ended = child.wait();
         }
@@ -109,7 +109,7 @@ impl Drop for Program {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // What is left lies where temporary files are swept.
+        // If this fails, the folder stays in a directory for temporary files.
         let _removed = fs::remove_dir_all(&self.folder);
     }
 }
@@ -118,7 +118,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/c")
 }
 
-/// Cargo puts the library of the package beside the test, or one folder above.
+/// Returns the path of the package's library, which Cargo puts beside the test or one folder above.
 fn library() -> PathBuf {
     let test = env::current_exe().expect("the test's own name");
     let name = format!("libportals_{}.so", super::FAMILY);
@@ -170,7 +170,7 @@ fn every_call_with_a_wrong_argument_is_refused() {
         return;
     };
     let text = fs::read_to_string(sources().join("invalid.c")).expect("the program");
-    // That one refuses nothing.
+    // `PtlHandleIsEqual` refuses no argument.
     let functions = FUNCTIONS.split_whitespace();
     for function in functions.filter(|name| *name != "PtlHandleIsEqual") {
         assert!(text.contains(&format!("{function}(")), "{function}");
@@ -232,7 +232,7 @@ fn a_token_travels_by_itself_through_many_processes() {
         ("RIPSTOP_PORTALS_HOST", &host[..]),
     ];
     for settings in [&[MODES[0]][..], &[MODES[1]][..], &udp[..]] {
-        // The last one starts first: the order does not matter.
+        // Start the ranks in reverse: the order must not matter.
         let ranks = ["4", "3", "2", "1", "0"];
         let programs = ranks.map(|rank| bench.start("ring", &[rank, "5"], settings));
         programs.into_iter().for_each(Program::ends_well);
@@ -253,8 +253,8 @@ fn a_wrong_setting_is_named() {
     );
 }
 
-/// An address of this machine that other runs of these tests do not use, nor others of these tests that may take any process id:
-/// all of 127/8 is, and numbers of processes have 22 bits.
+/// Returns an address in 127/8 for this process and test, so that runs and tests in parallel do not collide. Process ids have at
+/// most 22 bits, so each gets its own addresses.
 fn host(test: u8) -> String {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     format!("127.{}.{b}.{}", a | 1 | test << 6, c | 1)
@@ -284,7 +284,7 @@ fn every_function_of_the_family_is_exported_and_none_of_another() {
     }
 }
 
-/// What both families have.
+/// Functions of both families.
 const FUNCTIONS: &str = "
     PtlInit PtlFini PtlAtomicSync PtlNIInit PtlNIFini PtlNIStatus PtlNIHandle PtlSetMap PtlGetMap PtlPTAlloc PtlPTFree
     PtlPTDisable PtlPTEnable PtlGetUid PtlGetId PtlGetPhysId PtlMDBind PtlMDRelease PtlLEAppend PtlMEAppend PtlLEUnlink
@@ -293,7 +293,7 @@ const FUNCTIONS: &str = "
     PtlTriggeredPut PtlTriggeredGet PtlTriggeredAtomic PtlTriggeredFetchAtomic PtlTriggeredSwap PtlTriggeredCTInc
     PtlTriggeredCTSet PtlStartBundle PtlEndBundle PtlHandleIsEqual";
 
-/// What BXI and we have besides.
+/// Functions that only BXI and this library have.
 const EXTENSIONS: [&str; 5] = [
     "PtlNFDs",
     "PtlPollFDs",

@@ -1,4 +1,4 @@
-//! Atomics, and what may be asked of them.
+//! Atomics and their valid arguments.
 
 use ripstop_softportals::{
     Ack, Command, Datatype, Entry, EntryOptions, Error, EventKind, Fail, Limits, List, Memory,

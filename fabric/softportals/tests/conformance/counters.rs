@@ -1,4 +1,4 @@
-//! Counting events.
+//! Counters of events.
 
 use ripstop_softportals::{Ack, Count, Entry, EntryOptions, Error, List, MdOptions};
 
@@ -124,7 +124,7 @@ fn an_acknowledgement_of_completion_counts_the_bytes_that_were_asked_for() {
             MdOptions::EVENT_CT_BYTES | MdOptions::EVENT_SEND_DISABLE,
         );
         world.put_again(&initiator, b"0123456789", ack, 7, 0);
-        // The SEND is counted as well: 10 bytes.
+        // The SEND event is counted as well: 10 bytes.
         assert_eq!(count(&world.nodes[0], initiator.ct), (10 + counted, 0));
     }
 }

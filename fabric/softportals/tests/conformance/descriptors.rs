@@ -284,7 +284,7 @@ fn options_hide_events_and_choose_what_counts() {
         world.put_again(&initiator, b"12345", Ack::Full, 7, 0);
         assert_eq!(kinds(&mut world.nodes[0], initiator.eq), told);
         assert_eq!(count(&world.nodes[0], initiator.ct), (counted, 0));
-        // A failure is told and counted whatever success does.
+        // A failure is reported and counted even if successes are not.
         world.put_again(&initiator, b"12345", Ack::Full, 8, 0);
         let failed = events(&mut world.nodes[0], initiator.eq);
         assert_eq!(failed.last().map(|event| event.fail), Some(Fail::Dropped));

@@ -1,4 +1,4 @@
-//! Full events: what they say, and what a full queue does.
+//! Full events: their contents, and the behavior of a full queue.
 
 use ripstop_softportals::{Ack, EntryOptions, EventKind, Fail, List, News, Peer};
 

@@ -1,4 +1,4 @@
-//! Flow control: what is exhausted disables the portal table entry, and nothing is lost that was let in.
+//! Flow control: an exhausted resource disables the portal table entry, and no admitted message is lost.
 
 use ripstop_softportals::{Ack, EntryOptions, EventKind, Fail, Limits, List, TableOptions};
 
@@ -90,7 +90,7 @@ fn no_room_for_headers_disables_with_flow_control_and_loses_without() {
         let initiator = world.put(b"a", Ack::Full);
         world.put_again(&initiator, b"b", Ack::Full, 7, 0);
         assert_eq!(acks(&mut world, &initiator), [Fail::Ok, fail]);
-        // Taking the first one makes room.
+        // Taking the first event makes room.
         target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
         world.nodes[1].pt_enable(target.pt).unwrap();
         world.put_again(&initiator, b"c", Ack::Full, 7, 0);
@@ -110,7 +110,7 @@ fn an_entry_can_ask_not_to_be_told() {
     assert_eq!(kinds(&mut world.nodes[1], target.eq), [EventKind::Put]);
 }
 
-/// What a sender that repeats what was refused sees: all of it arrives, once, in order.
+/// A sender that repeats refused messages: all of them arrive, once, in order.
 #[test]
 fn repeating_what_was_refused_loses_nothing() {
     let mut world = World::pair();

@@ -1,4 +1,4 @@
-//! Packets that no interface would send.
+//! Packets that no correct interface would send.
 
 use ripstop_fabric::random::Random;
 use ripstop_softportals::{Ack, EntryOptions, List};
@@ -21,7 +21,8 @@ fn noise_neither_panics_nor_writes_where_nothing_is_offered() {
     for _ in 0..100_000 {
         let mut packet = vec![0; usize::try_from(random.within(0..300)).unwrap()];
         random.fill(&mut packet);
-        // Mostly valid beginnings, few portal table entries and operations, short lengths: else it is refused too soon.
+        // Mostly valid beginnings, few portal table entries and operations, and short lengths. Otherwise packets are refused too
+        // early.
         let small: [(usize, u64); 4] = [(0, 5), (1, 4), (2, 18), (3, 14)];
         for (at, below) in small {
             if let Some(byte) = packet.get_mut(at) {
@@ -47,7 +48,7 @@ fn noise_neither_panics_nor_writes_where_nothing_is_offered() {
     assert_eq!(wrong.count(), 0);
 }
 
-/// Real packets with one byte changed, cut, repeated or left out: whatever they do, both sides come to an end.
+/// Real packets with one byte changed, truncated, repeated or left out. In every case both sides must finish.
 #[test]
 fn damaged_traffic_ends_and_leaves_nothing_under_way() {
     for seed in 0..300 {

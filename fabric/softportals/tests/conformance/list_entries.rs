@@ -1,4 +1,4 @@
-//! List entries: interfaces without matching, and what both kinds of entries have in common.
+//! List entries: interfaces without matching, and features common to both kinds of entries.
 
 use ripstop_softportals::{
     Ack, Command, Config, Datatype, Entry, EntryOptions, Error, EventKind, Fail, List, Local, Md,
@@ -164,7 +164,7 @@ fn that_an_entry_is_off_its_list_is_told_after_whatever_used_it_up() {
     }
 }
 
-/// A program that is notified that a block is off its list appends it again, and its data may be overwritten then.
+/// A program that is notified that a block is unlinked appends it again, after which its data may be overwritten.
 #[test]
 fn that_a_block_is_off_its_list_is_told_when_all_of_its_messages_are_there() {
     let mut world = World::of(3, |config| config);
@@ -191,7 +191,7 @@ fn that_a_block_is_off_its_list_is_told_when_all_of_its_messages_are_there() {
     let last = (EventKind::AutoUnlink, 0);
     assert_eq!(order[2], last, "{order:?}");
     assert!(order.contains(&(EventKind::Put, 1 << 14)) && order.contains(&(EventKind::Put, 8)));
-    // The places that were kept for all that are free again.
+    // All reserved places must be free again.
     let again = Entry {
         min_free: 8,
         ..with(entry(0, 8), EntryOptions::MANAGE_LOCAL)

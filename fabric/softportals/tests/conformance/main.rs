@@ -1,4 +1,4 @@
-//! What the specification promises, chapter by chapter, on interfaces that are joined in memory.
+//! The guarantees of the specification, chapter by chapter, on interfaces that are connected in memory.
 #![expect(
     clippy::unwrap_used,
     reason = "what the helpers of a test need is there, or the test fails"

@@ -1,4 +1,4 @@
-//! Match list entries: who matches, where it goes, and what is left of the entry.
+//! Match list entries: which messages they match, where the data goes, and what remains of the entry.
 
 use ripstop_softportals::{
     Ack, Config, Entry, EntryOptions, Error, EventKind, Fail, Family, List, Source,
@@ -6,7 +6,7 @@ use ripstop_softportals::{
 
 use crate::world::{Initiator, Target, World, bytes, entry, events, kinds, once, with};
 
-/// The user pointers of the entries that took puts of these match bits, one after the other.
+/// Returns the user pointers of the entries that took puts with these match bits, in order.
 fn takers(entries: &[Entry], match_bits: &[u64], world: &mut World) -> Vec<Option<u64>> {
     let target = Target::new(&mut world.nodes[1]);
     for (at, entry) in (0..).zip(entries) {
@@ -135,7 +135,7 @@ fn a_local_offset_puts_messages_one_behind_the_other() {
     target.append(&mut world.nodes[1], slab, List::Priority, 1);
     let initiator = Initiator::new(&mut world.nodes[0]);
     for text in [&b"abc"[..], b"defg", b"hijklm", b"n"] {
-        // The initiator's offset says nothing here.
+        // The initiator's offset must be ignored here.
         world.put_again(&initiator, text, Ack::Full, 7, 1 << 40);
     }
     assert_eq!(bytes(&mut world.nodes[1], 100, 11), b"abcdefghij\0");

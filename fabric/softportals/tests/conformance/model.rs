@@ -1,4 +1,4 @@
-//! Matching against two plain lists: chance decides what is posted and sent, the lists decide what has to come of it.
+//! Matching compared with a model of two plain lists, on random posts and messages.
 
 use ripstop_fabric::random::Random;
 use ripstop_softportals::{
@@ -33,7 +33,7 @@ impl Posted {
     }
 }
 
-/// What the interface should tell: the entry's id, and the message's number.
+/// Expected event: the entry's id, and the message's number.
 #[derive(Debug, Default)]
 struct Reference {
     posted: Vec<Posted>,
@@ -62,7 +62,7 @@ impl Reference {
         }
     }
 
-    /// Takes one or all of the messages that match.
+    /// Takes one or all of the messages that match. Returns true if there was one.
     fn take(&mut self, posted: &Posted) -> bool {
         let mut taken = false;
         while let Some(at) = self

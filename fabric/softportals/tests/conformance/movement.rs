@@ -1,4 +1,4 @@
-//! Data movement: every size, oneself, order, lost peers.
+//! Data movement: every size, messages to oneself, order, lost peers.
 
 use ripstop_fabric::random::Random;
 use ripstop_softportals::{
@@ -216,7 +216,7 @@ fn a_lost_peer_ends_what_is_under_way_to_it_and_nothing_else() {
     for _ in 0..10 {
         world.step();
     }
-    // The second time, for what had not begun.
+    // The second call fails the requests that had not begun, because they are spared only once.
     (0..2).for_each(|_| world.nodes[0].handle_lost(address(1)));
     let ends = events(&mut world.nodes[0], lost.eq);
     assert!(ends.iter().any(|event| event.fail == Fail::Undeliverable));

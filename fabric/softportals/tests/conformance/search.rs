@@ -1,4 +1,4 @@
-//! Searching the unexpected messages.
+//! Searches of the unexpected messages.
 
 use ripstop_softportals::{
     Ack, Config, Entry, EntryOptions, Error, EventKind, Fail, Family, List, SearchMode,
@@ -6,7 +6,7 @@ use ripstop_softportals::{
 
 use crate::world::{Initiator, Target, World, count, entry, events, kinds, once, with};
 
-/// Three unexpected messages: "one" with match bits 8, "two" and "six" with 7.
+/// Returns three unexpected messages: "one" with match bits 8, "two" and "six" with 7.
 fn three() -> (World, Target) {
     three_of(Family::Sandia)
 }

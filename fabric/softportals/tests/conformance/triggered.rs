@@ -131,7 +131,7 @@ fn counters_set_each_other_off() {
     }
     node.ct_inc(chain[0], ONE).unwrap();
     assert_eq!(count(node, chain[999]), (1, 0));
-    // A set replaces what was counted; it does not add.
+    // A set replaces the value instead of adding to it.
     let (first, last) = (chain[0], chain[999]);
     let five = Count {
         success: 5,
@@ -143,7 +143,7 @@ fn counters_set_each_other_off() {
     assert_eq!(count(node, last), (5, 1));
 }
 
-/// Nobody may look again before the next packet comes.
+/// The triggered puts must leave in the same call, because no other call may follow before the next packet arrives.
 #[test]
 fn what_a_departure_sets_off_leaves_with_it() {
     let mut world = World::pair();
@@ -169,7 +169,7 @@ fn what_a_departure_sets_off_leaves_with_it() {
     assert!(lengths.eq([4, 1, 2, 3]), "{arrived:?}");
 }
 
-/// What cannot leave counts too.
+/// A message that cannot be sent is counted too.
 #[test]
 fn a_departure_that_fails_sets_off_what_waits_for_a_failure() {
     let mut world = World::pair();
@@ -291,7 +291,7 @@ fn what_is_gone_when_it_should_start_is_left_out() {
     assert!(kinds(&mut world.nodes[0], initiator.eq).is_empty());
 }
 
-/// A message that a counter of an entry sets off goes on without anybody calling in: a ring of ranks.
+/// A message triggered by the counter of an entry moves on without any call: a ring of ranks.
 #[test]
 fn a_message_travels_around_a_ring_by_itself() {
     let n = 7;

@@ -1,4 +1,4 @@
-//! The overflow list, and messages that come before their entry.
+//! The overflow list, and messages that arrive before their entry.
 
 use ripstop_softportals::{
     Ack, Command, Datatype, Entry, EntryOptions, Error, EventKind, Fail, List, Memory, Operator,
@@ -29,7 +29,7 @@ fn the_overflow_list_takes_what_the_priority_list_does_not() {
     assert_eq!(events(&mut world.nodes[0], initiator.eq)[1].fail, Fail::Ok);
 }
 
-/// Programs look at it to learn whether they were expected.
+/// Programs look at the event to learn whether their message was expected.
 #[test]
 fn acknowledgements_and_replies_say_which_list_took_the_operation() {
     for list in [List::Priority, List::Overflow] {
@@ -362,7 +362,7 @@ fn overflow_events_are_hidden_and_counted_by_the_appended_entry() {
 fn an_appended_slab_is_used_up_by_the_lengths_it_takes_if_it_asks_for_that() {
     let by_whole = EntryOptions::MANAGE_LOCAL | EntryOptions::LOCAL_INC_UH_RLENGTH;
     let by_rest = EntryOptions::MANAGE_LOCAL | EntryOptions::LOCAL_INC_UH_MLENGTH;
-    // In a slab of two bytes only two of three are there.
+    // A slab of two bytes stores only two of three bytes.
     for (options, room, taken) in [
         (by_whole, 64, 2),
         (by_whole, 2, 2),

@@ -1,4 +1,4 @@
-//! Interfaces with a vector each for memory, and wires between them.
+//! Interfaces that each have a vector as memory, with simulated wires between them.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use ripstop_softportals::{
     Memory, Packet, Peer, Region, Remote, Source, TableOptions,
 };
 
-/// Memory of addresses from 0 on.
+/// Memory with addresses from 0 on.
 #[derive(Debug)]
 pub(crate) struct Ram(pub(crate) Vec<u8>);
 
@@ -34,17 +34,17 @@ impl Memory for Ram {
 
 pub(crate) type Node = Interface<Ram>;
 
-/// Interfaces `0..n`, which have these numbers as ranks or process ids.
+/// Interfaces `0..n`; the index is also the rank or the process id.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
-    /// By sender and receiver.
+    /// Packets in flight, by sender and receiver.
     wires: Vec<Vec<VecDeque<Vec<u8>>>>,
     random: Random,
     logical: bool,
 }
 
-/// What goes from one node, to each.
+/// Output of one node: a queue to each node.
 struct Out<'a>(&'a mut Vec<VecDeque<Vec<u8>>>);
 
 impl Link for Out<'_> {
@@ -61,7 +61,7 @@ impl Link for Out<'_> {
     }
 }
 
-/// Packets on a wire.
+/// Maximum number of packets on a wire.
 const WIRE_LEN: usize = 4;
 
 pub(crate) const fn address(pid: u32) -> Address {
@@ -69,7 +69,7 @@ pub(crate) const fn address(pid: u32) -> Address {
 }
 
 impl World {
-    /// Two matching, logical interfaces.
+    /// Returns two matching, logical interfaces.
     pub(crate) fn pair() -> Self {
         Self::of(2, |config| config)
     }
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// Moves packets until none is left; pairs take turns by chance, and keep their order.
+    /// Moves packets until none is left. Pairs are served in random order, and keep their own order.
     pub(crate) fn run(&mut self) {
         while self.step() {}
     }
@@ -119,7 +119,7 @@ impl World {
         true
     }
 
-    /// Like [`Self::step`], but something happens to the packet with this probability.
+    /// Like [`Self::step`], but damages the packet with this probability.
     pub(crate) fn step_damaged(&mut self, random: &mut Random, probability: f64) -> bool {
         let Some((from, to, mut packet)) = self.next_packet() else {
             return false;
@@ -159,7 +159,7 @@ impl World {
         Some((address(u32::try_from(from).unwrap()), to, packet))
     }
 
-    /// How many packets leave a node when it is asked once.
+    /// Returns the number of packets that a node sends in one call.
     pub(crate) fn transmit(&mut self, node: usize) -> usize {
         let wires = &mut self.wires[node];
         self.nodes[node].transmit(&mut Out(wires));
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// A put of `bytes` from node 0 to node 1 at portal table entry 0, with match bits 7; all is delivered.
+    /// Puts `bytes` from node 0 to portal table entry 0 of node 1, with match bits 7, and delivers everything.
     pub(crate) fn put(&mut self, bytes: &[u8], ack: Ack) -> Initiator {
         let initiator = Initiator::new(&mut self.nodes[0]);
         self.put_again(&initiator, bytes, ack, 7, 0);
@@ -203,7 +203,7 @@ impl World {
         self.run();
     }
 
-    /// As [`put`](Self::put), of which only the first packet is delivered.
+    /// Like [`put`](Self::put), but delivers only the first packet.
     pub(crate) fn begin_put(&mut self, bytes: &[u8], ack: Ack) -> Initiator {
         let initiator = Initiator::new(&mut self.nodes[0]);
         self.start_put(&initiator, bytes, ack, self.remote(1));
@@ -230,7 +230,7 @@ impl World {
         self.run();
     }
 
-    /// Portal table entry 0, match bits 7, no bytes.
+    /// Returns a target: portal table entry 0, match bits 7, no bytes.
     pub(crate) fn remote(&self, node: u32) -> Remote {
         Remote {
             peer: self.peer(node),
@@ -244,7 +244,7 @@ impl World {
     }
 }
 
-/// A descriptor over the second half of a node's memory, with a queue and a counter that hear everything.
+/// A descriptor over the second half of a node's memory, with a queue and a counter for all its events.
 #[derive(Debug)]
 pub(crate) struct Initiator {
     pub(crate) md: MdId,
@@ -286,7 +286,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Takes portal table entry 0, and reports all but LINK.
+    /// Allocates portal table entry 0 with a queue of 64 events.
     pub(crate) fn new(node: &mut Node) -> Self {
         Self::with(node, TableOptions::NONE, 64)
     }
@@ -307,7 +307,7 @@ impl Target {
         node.append(self.pt, entry, list, user_ptr).unwrap()
     }
 
-    /// Memory `at..at + len` on the overflow list.
+    /// Appends memory `at..at + len` to the overflow list.
     pub(crate) fn overflow(
         &self,
         node: &mut Node,
@@ -325,7 +325,7 @@ impl Target {
     }
 }
 
-/// Memory `at..at + len` that takes match bits 7 of everybody, and puts and gets.
+/// Returns an entry over memory `at..at + len` that matches bits 7 of any source, for puts and gets.
 pub(crate) fn entry(at: u64, len: u64) -> Entry {
     Entry {
         region: Region::flat(at, len),
@@ -350,7 +350,7 @@ pub(crate) fn with(entry: Entry, more: EntryOptions) -> Entry {
     }
 }
 
-/// The kinds of all events of a queue, which are taken.
+/// Takes all events of a queue, and returns their kinds.
 pub(crate) fn kinds(node: &mut Node, eq: EqId) -> Vec<EventKind> {
     events(node, eq).iter().map(|event| event.kind).collect()
 }
@@ -375,11 +375,11 @@ pub(crate) fn bytes(node: &mut Node, at: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// LINK events are what every append has, so they only appear where they are tested.
+/// Every append posts a LINK event, so they are enabled only in tests of LINK.
 const QUIET: EntryOptions = EntryOptions::EVENT_LINK_DISABLE;
-/// The user pointer of entries of the overflow list.
+/// User pointer of entries of the overflow list.
 pub(crate) const OVERFLOW: u64 = 999;
 pub(crate) const RAM_LEN: usize = 1 << 17;
-/// Where an initiator's memory starts; targets use what is below.
+/// Start of the initiator's memory; targets use the memory below.
 pub(crate) const INITIATOR_AT: u64 = 1 << 16;
 pub(crate) const PACKET_MAX: usize = 2048;

@@ -1,4 +1,4 @@
-//! Interfaces at work: agents, waiting, peers that come and go.
+//! Interfaces with agents: waiting, and peers that start and end.
 
 use std::{
     sync::{
@@ -76,7 +76,7 @@ fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor() {
     for round in 0..50 {
         let a = start("himself", 1);
         a.put(1, round * 100, Ack::Full);
-        // Its acknowledgement may have been faster.
+        // The acknowledgement may have arrived first.
         while a.event() != (EventKind::Put, Fail::Ok) {}
         let released = a.nic.let_go(|interface| interface.md_release(a.md));
         assert_eq!(released, Ok(()), "round {round}");
@@ -85,7 +85,7 @@ fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor() {
 
 const PUTS: u32 = 8;
 
-/// So that threads end when a test fails.
+/// Sets the flag on drop, so that threads end when a test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -94,7 +94,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Who waits for the lock lets others do one packet at a time, and there are as many acknowledgements as puts.
+/// While a thread waits for the lock, a call handles one packet at a time, but the descriptor needs one acknowledgement per put.
 #[test]
 fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor_while_others_call() {
     for round in 0..50 {
@@ -103,7 +103,7 @@ fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor_while_oth
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    // One has the lock, and the other waits for it.
+                    // One of the two threads holds the lock, and the other waits for it.
                     while !over.load(Relaxed) {
                         a.nic
                             .call(|_| (0..1000).for_each(|_| std::hint::spin_loop()));
@@ -128,7 +128,7 @@ fn what_one_has_sent_to_oneself_is_let_go_of_however_often_one_asks() {
         for round in 0..50 {
             let a = start_in(&format!("oneself-{mode:?}"), 1, mode);
             a.put(1, round * 1000, Ack::Full);
-            // Nothing is heard of yet. Whoever asks without a rest leaves the agent and the host their turns.
+            // No event has been taken yet. A thread that polls without pause must still leave the lock to the agent and the host.
             let asked = |result| matches!(result, Err(Error::InUse));
             while asked(a.nic.let_go(|interface| interface.md_release(a.md))) {}
             while asked(a.nic.let_go(|interface| interface.unlink(a.entry))) {}
@@ -184,7 +184,7 @@ fn who_takes_something_is_never_said_not_to_have() {
                     a.put(2, 8, Ack::Full);
                     match a.event() {
                         (EventKind::Ack, Fail::Ok) => break,
-                        // It may be there, with nothing in its list yet.
+                        // The other process may have started, with its list still empty.
                         (kind, _) => assert_eq!(kind, EventKind::Ack),
                     }
                 }
@@ -201,7 +201,7 @@ fn who_dies_owing_an_answer_is_found_out() {
     let (a, b) = (start("dies", 1), start("dies", 2));
     a.put(2, 8, Ack::Full);
     assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
-    // A message that is begun and never finished keeps the entry of its target busy, until its sender is known to be gone.
+    // A message that is begun and never finished keeps the target's entry busy until its sender is known to be dead.
     let silent = start("dies", 3);
     silent.put(1, 8, Ack::No);
     assert_eq!(a.event(), (EventKind::Put, Fail::Ok));
@@ -328,7 +328,7 @@ fn a_message_interrupts_the_host_twice_once_or_never() {
         for _ in 0..20 {
             a.put(2, size, Ack::No);
             assert_eq!(b.event(), (EventKind::Put, Fail::Ok));
-            // What comes while the host is still at work needs no interrupt of its own.
+            // A packet that arrives while the host still works would need no interrupt of its own.
             while b.nic.host_is_busy() {
                 std::thread::yield_now();
             }
@@ -359,7 +359,7 @@ fn a_processor_of_its_own_moves_what_callers_start_and_look_for() {
         };
         assert_eq!((event.kind, event.fail), (EventKind::Put, Fail::Ok));
     }
-    // Agents do not wake for what callers move.
+    // Agents do not wake for packets that callers take.
     assert!(a.nic.wakes() > 0 && b.nic.wakes() > 0);
 }
 
@@ -405,7 +405,7 @@ fn an_idle_agent_sleeps() {
     a.put(2, 8, Ack::Full);
     assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
     let quiet = || (a.nic.wakes(), b.nic.wakes());
-    // Twice the silence after which the agents look for peers that owe an answer, then once more as long.
+    // Twice the interval after which agents probe peers that owe an answer, then once more as long.
     let pause = |millis| {
         let waited = a
             .nic

@@ -1,4 +1,4 @@
-//! The same over datagrams that are lost, doubled, overtaken and refused.
+//! The tests of interfaces over datagrams that are lost, duplicated, reordered and refused.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -11,7 +11,7 @@ use ripstop_softportals::{
 
 use crate::process::{HALF, Process, start_over};
 
-/// Interfaces of this test process alone: all of 127/8 is this machine.
+/// Uses addresses of this test process alone; all of 127/8 is this machine.
 fn wires(faults: &str) -> Wires {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     Wires {
@@ -118,7 +118,7 @@ fn a_rail_carries_no_more_than_it_can() {
         let start = crate::now();
         a.put(51, HALF as u64, Ack::Full);
         assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
-        // 4 MiB at 20 MB/s are 210 ms, and slow machines take longer.
+        // 4 MiB at 20 MB/s take 210 ms, and longer on slow machines.
         assert!(start.elapsed() >= Duration::from_millis(180));
     }
 }

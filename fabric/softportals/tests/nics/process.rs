@@ -13,7 +13,7 @@ use ripstop_softportals::{
     transport::{Medium, Place, Wires},
 };
 
-/// Memory that the test can look at.
+/// Memory that the test can read.
 #[derive(Clone, Debug)]
 pub(crate) struct Ram(pub(crate) Arc<Mutex<Vec<u8>>>);
 
@@ -51,7 +51,7 @@ pub(crate) struct Process {
 
 pub(crate) const HALF: usize = 1 << 22;
 
-/// A process of the same network.
+/// Returns the address of a process of the same network.
 fn at(nid: u32, pid: u32) -> Address {
     Address { nid, pid }
 }

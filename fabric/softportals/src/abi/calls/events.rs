@@ -54,7 +54,7 @@ pub unsafe fn eq_take<P: Profile>(
         nic.wait_event(&[EqId(id)], timeout)
     };
     let taken = match (timeout, taken()) {
-        // A look is no wait: there is nothing to abort.
+        // `PtlEQGet` does not wait, so there is no wait to abort.
         (Some(_), Err(Error::Aborted)) => Err(Error::EqEmpty),
         (Some(_), taken) => taken,
         (None, taken) => taken.map_err(of_wait),
@@ -63,7 +63,8 @@ pub unsafe fn eq_take<P: Profile>(
     unsafe { give_event::<P>(taken, event, std::ptr::null_mut()) }
 }
 
-/// After `PtlAbort` every wait ends as those do that it found: what is waited for may be gone by then.
+/// After `PtlAbort`, a new wait ends with the same code as the waits that `PtlAbort` ended, because the awaited object may be
+/// freed by now.
 fn of_wait(error: Error) -> Error {
     match error {
         Error::ArgInvalid(_) if library::is_aborted() => Error::Aborted,
@@ -71,7 +72,7 @@ fn of_wait(error: Error) -> Error {
     }
 }
 
-/// `PtlEQPoll`. As in the reference implementation, the queues of one interface can be waited for.
+/// `PtlEQPoll`. As in the reference implementation, all queues must belong to one interface.
 pub unsafe fn eq_poll<P: Profile>(
     queues: *const P::Handle,
     count: u32,
@@ -117,7 +118,7 @@ fn index_place<P: Profile>(which: *mut u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Objects of one interface or of several.
+/// Resolves handles of objects, which may belong to several interfaces.
 unsafe fn objects<P: Profile>(
     kind: Kind,
     handles: *const P::Handle,
@@ -138,14 +139,14 @@ unsafe fn objects<P: Profile>(
     objects.collect()
 }
 
-/// The interface that all of them belong to, if they do.
+/// Returns the interface of all objects, if they share one.
 fn common<T>(objects: &[(Port, T)]) -> Option<&Port> {
     let (first, _) = objects.first()?;
     let all = objects.iter().all(|(nic, _)| Arc::ptr_eq(nic, first));
     all.then_some(first)
 }
 
-/// All ones, in however many bits, is for ever.
+/// Converts a timeout. All ones, of any width, means no limit.
 fn time<P: Profile>(time: P::Time) -> Option<Duration> {
     let millis: u64 = time.into();
     let forever = if size_of::<P::Time>() == 4 {

@@ -1,4 +1,4 @@
-//! Interfaces, and what belongs to none of their parts.
+//! Network interfaces, and calls about the library as a whole.
 #![expect(
     unsafe_code,
     reason = "C callers give pointers to arguments and to places for results"
@@ -212,8 +212,8 @@ pub unsafe fn get_uid<P: Profile>(ni: P::Handle, uid: *mut u32) -> i32 {
     answer::<P>(get())
 }
 
-/// `PtlGetId`, and `PtlGetPhysId` if it is to be `physical`. Before there is a map, Sandia's library gives the address as a rank,
-/// and Bull's nothing.
+/// `PtlGetId`, or `PtlGetPhysId` if `physical`. Before the map is set, Sandia's library returns the address as a rank, and Bull's
+/// fails.
 pub unsafe fn get_id<P: Profile>(ni: P::Handle, physical: bool, id: *mut Process) -> i32 {
     let get = || {
         let (_, nic) = interface::<P>(ni)?;
@@ -232,13 +232,14 @@ pub unsafe fn get_id<P: Profile>(ni: P::Handle, physical: bool, id: *mut Process
     answer::<P>(get())
 }
 
-/// `PtlNFDs`, of BXI: how many descriptors [`poll_fds`] fills in, or 0 when there is no such interface.
+/// `PtlNFDs` of BXI: returns the number of descriptors that [`poll_fds`] fills in, or 0 if the interface does not exist.
 pub fn n_fds<P: Profile>(ni: P::Handle) -> i32 {
     i32::from(interface::<P>(ni).is_ok())
 }
 
-/// `PtlPollFDs`, of BXI: fills in what `poll` has to wait for, and says how many those are. Events that are there already make
-/// it readable at once, so none is missed between the last look and the sleep.
+/// `PtlPollFDs` of BXI: fills in the descriptors to `poll`, and returns their number.
+///
+/// A queued event makes the descriptor readable immediately, so no event is missed between the last look and the sleep.
 pub unsafe fn poll_fds<P: Profile>(ni: P::Handle, fds: *mut PollFd, events: i32) -> i32 {
     let Ok((_, nic)) = interface::<P>(ni) else {
         return 0;
@@ -256,7 +257,7 @@ pub unsafe fn poll_fds<P: Profile>(ni: P::Handle, fds: *mut PollFd, events: i32)
     1
 }
 
-/// `PtlPollEvents`, of BXI: after `poll`, whether there is news, as `POLLIN`.
+/// `PtlPollEvents` of BXI: after `poll`, returns `POLLIN` if there is news.
 pub unsafe fn poll_events<P: Profile>(ni: P::Handle, fds: *const PollFd) -> i32 {
     let Ok((_, nic)) = interface::<P>(ni) else {
         return 0;
@@ -270,14 +271,14 @@ pub unsafe fn poll_events<P: Profile>(ni: P::Handle, fds: *const PollFd) -> i32 
     i32::from(if nic.look() { READABLE } else { 0 })
 }
 
-/// Interrupts of the host, or [`u64::MAX`] when there is no such interface or it never interrupts.
+/// Returns the interrupts of the host, or [`u64::MAX`] if the interface does not exist or never interrupts.
 pub fn interrupts<P: Profile>(ni: P::Handle) -> u64 {
     let interrupts = interface::<P>(ni).map(|(_, nic)| nic.interrupts());
     interrupts.ok().flatten().unwrap_or(u64::MAX)
 }
 
-/// Has interfaces that are opened from now on behave as other libraries do, which `RIPSTOP_PORTALS_HABITS` does as well: for
-/// tests with several libraries in one process.
+/// Sets optional behaviors for all interfaces opened later, like `RIPSTOP_PORTALS_HABITS`. Used by tests with several libraries
+/// in one process.
 pub unsafe fn adopt<P: Profile>(habits: *const c_char) -> i32 {
     let known = |habits: *const c_char| {
         // SAFETY: a text that ends with a zero, as the caller says.
@@ -288,7 +289,7 @@ pub unsafe fn adopt<P: Profile>(habits: *const c_char) -> i32 {
     answer::<P>(adopted.then_some(()).ok_or(Error::ArgInvalid("habits")))
 }
 
-/// Whether operations end that are under way to a process that has died, or -1 when there is no such interface.
+/// Returns 1 if operations to a dead process complete, 0 if not, or -1 if the interface does not exist.
 pub fn ends_to_dead<P: Profile>(ni: P::Handle) -> i32 {
     interface::<P>(ni).map_or(-1, |(_, nic)| {
         let habits = nic.call(|interface| interface.config().habits);
@@ -296,12 +297,13 @@ pub fn ends_to_dead<P: Profile>(ni: P::Handle) -> i32 {
     })
 }
 
-/// `PtlStartBundle`, `PtlEndBundle`: a hint; operations leave as they are started.
+/// `PtlStartBundle` and `PtlEndBundle`: hints without effect, because operations leave as soon as they start.
 pub fn bundle<P: Profile>(ni: P::Handle) -> i32 {
     answer::<P>(interface::<P>(ni).map(drop))
 }
 
-/// `PtlAtomicSync`: what the agent has written is seen by all threads when the event that tells of it is.
+/// `PtlAtomicSync`: makes changes by atomics visible to the host. Unless they are hidden on purpose, they are visible once their
+/// event is.
 pub fn atomic_sync<P: Profile>() -> i32 {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     answer::<P>(if library::is_initialised() {
@@ -317,7 +319,7 @@ pub fn handle_is_equal<P: Profile>(a: P::Handle, b: P::Handle) -> i32 {
     i32::from(a == b)
 }
 
-/// `PTL_COHERENT_ATOMICS`, of the family that names it.
+/// `PTL_COHERENT_ATOMICS` of the family that names it.
 const COHERENT_ATOMICS: u32 = 4;
 /// `POLLIN`.
 const READABLE: i16 = 1;

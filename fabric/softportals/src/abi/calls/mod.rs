@@ -1,7 +1,7 @@
-//! What the functions do, for every family.
+//! Implementation of the C functions, for all families.
 //!
-//! All return a code of their family. Pointers are the caller's promise, as in C: what is read is readable, what is written
-//! writable, and arrays are as long as said. Null is refused where the specification says so.
+//! All return a code of their family. As in C, the caller promises valid pointers: input is readable, output is writable, and
+//! arrays have the given length. Null is refused where the specification says so.
 #![expect(
     unsafe_code,
     reason = "C callers give pointers to arguments and to places for results"
@@ -49,7 +49,7 @@ type Port = Arc<Nic<ProcessMemory>>;
 
 type Face = Interface<ProcessMemory>;
 
-/// What a function answers: nothing, or why not.
+/// Returns the code for a result.
 fn answer<P: Profile>(result: Result<(), Error>) -> i32 {
     match result {
         Ok(()) => 0,
@@ -57,7 +57,7 @@ fn answer<P: Profile>(result: Result<(), Error>) -> i32 {
     }
 }
 
-/// Writes a result, if the caller wants it.
+/// Writes a result, if the caller provides a place for it.
 unsafe fn give<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: not null, and so a place for a `T`.
@@ -77,7 +77,7 @@ fn wanted<T>(place: *mut T, name: &'static str) -> Result<*mut T, Error> {
     Ok(place)
 }
 
-/// The interface of an object, and the object.
+/// Returns the interface of an object, and the object.
 fn object<P: Profile>(
     kind: Kind,
     handle: P::Handle,

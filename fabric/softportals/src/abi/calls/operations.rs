@@ -1,4 +1,4 @@
-//! Operations, now or when a counter says so.
+//! Operations that start immediately or when a counter reaches a threshold.
 #![expect(
     unsafe_code,
     reason = "C callers give pointers to arguments and to places for results"
@@ -32,7 +32,7 @@ pub struct From<H> {
     pub offset: u64,
 }
 
-/// What an operation is about at its target.
+/// Target side of an operation, and the values that travel with it.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, clippy::exhaustive_structs, reason = "C's arguments")]
 pub struct To {
@@ -45,7 +45,7 @@ pub struct To {
     pub hdr_data: u64,
 }
 
-/// An operation, as C says it.
+/// An operation with C arguments.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, clippy::exhaustive_enums, reason = "C's arguments")]
 pub enum Operation<H, S> {
@@ -58,7 +58,7 @@ pub enum Operation<H, S> {
     CtSet(H, CtEvent),
 }
 
-/// Starts an operation now, or when a counter reaches a threshold.
+/// Starts an operation immediately, or when a counter reaches a threshold.
 pub unsafe fn start<P: Profile>(
     operation: Operation<P::Handle, P::Small>,
     when: Option<(P::Handle, u64)>,

@@ -50,7 +50,7 @@ pub fn pt_free<P: Profile>(ni: P::Handle, index: u32) -> i32 {
     on_interface::<P>(ni, |interface| interface.pt_free(index))
 }
 
-/// `PtlPTDisable`: returns when no message is being delivered any more.
+/// `PtlPTDisable`: returns when no message is being delivered to the portal table entry.
 pub fn pt_disable<P: Profile>(ni: P::Handle, index: u32) -> i32 {
     answer::<P>(interface::<P>(ni).and_then(|(_, nic)| nic.disable_pt(index)))
 }
@@ -151,7 +151,7 @@ unsafe fn append<P: Profile>(
     Ok(())
 }
 
-/// An entry for an interface of the right kind.
+/// Converts an entry for an interface of the right kind.
 unsafe fn entry_for<P: Profile>(
     number: u32,
     nic: &Port,

@@ -1,4 +1,4 @@
-//! Names of numbers, for those who read logs.
+//! Names of numbers, for logs.
 #![expect(
     unsafe_code,
     reason = "C callers give pointers to arguments and to places for results"
@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char};
 
 use super::super::{Numbers, Portails4, Profile, portails4};
 
-/// `PtlToStr`: what `number` means among return codes, events or failures.
+/// `PtlToStr`: returns the name of `number` among return codes, events or failures.
 #[must_use]
 pub fn text<P: Profile>(number: i32, what: u32) -> &'static CStr {
     let numbers = P::NUMBERS;
@@ -32,8 +32,9 @@ pub fn fail_names() -> i32 {
     i32::try_from(FAIL_NAMES.len()).unwrap_or(i32::MAX)
 }
 
-/// `PtlEvToStr`: one line of at most `LINE_MAX` bytes and a zero: event, how it ended, bytes. Programs in the field have room
-/// for 50 bytes.
+/// `PtlEvToStr`: writes one line with event, failure and bytes, at most `LINE_MAX` bytes and a zero.
+///
+/// Existing programs provide 50 bytes.
 pub unsafe fn describe(
     _ni_options: u32,
     event: *const portails4::CEvent,
@@ -99,7 +100,7 @@ fn code_name(numbers: &Numbers, number: i32) -> Option<&'static CStr> {
     found.map(|(_, name)| *name)
 }
 
-/// Of `PtlEvToStr`, without the zero.
+/// Bytes of a line of `PtlEvToStr`, without the zero.
 const LINE_MAX: usize = 255;
 
 const KIND_NAMES: [&CStr; 16] = [

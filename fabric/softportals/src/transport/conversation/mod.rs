@@ -1,12 +1,14 @@
-//! Order out of datagrams that are lost, doubled and overtaken: go-back-n.
+//! Reliable, ordered packets over datagrams that are lost, duplicated and reordered: go-back-n. Pure.
 //!
-//! Each pair of interfaces has a conversation, with numbers of its own for both ends: a peer that was started again, or has
-//! given us up, talks under another one. So does a frame of a former life that comes late, and which of two numbers is the later
-//! one no clock can tell, for clocks are set back. We ask the peer that we know: it answers if it is still there, and who has its
-//! address now answers that it knows nothing of all that, with the number that only our question told it. Data frames count from
-//! zero. A receiver takes the frame that it expects and no other, and keeps nothing, so it can go on without memory: when a
-//! frame is missing, or there is no room, it says once per hold time from where to repeat, and the sender goes back to there.
-//! What is never answered is repeated at growing intervals, and given up after [`PATIENCE_NS`] without a sign of life.
+//! **Conversations.** Each pair of interfaces has a conversation, which has one number per end. A peer that restarts, or that has
+//! given us up, uses a new number. A delayed frame of its predecessor carries an old number, and clocks cannot tell which number
+//! is newer, because clocks are set back. So we ping the known peer. If it still runs, it answers. If a successor has its
+//! address, the successor answers `Unknown` with the number from our ping, which it could not know otherwise.
+//!
+//! **Frames.** Data frames count from zero. A receiver takes only the next expected frame and stores no others, so it needs no
+//! memory for them. If a frame is missing, or there is no room, the receiver says so at most once per hold time, and the sender
+//! resends from there. Unanswered frames are resent at growing intervals. After [`PATIENCE_NS`] without a sign of life the peer
+//! is given up.
 //!
 //! Times are in nanoseconds.
 #![forbid(unsafe_code)]
@@ -15,18 +17,18 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::Address;
 
-/// The conversations of one interface.
+/// Conversations of one interface.
 #[derive(Debug)]
 pub(super) struct Conversations {
     peers: BTreeMap<Address, Conversation>,
-    /// Those that have something to send.
+    /// Peers with frames to send.
     ready: VecDeque<Address>,
-    /// Frames to which we answer that we know nothing of all that: who sent them, and under which number.
+    /// Frames to answer with `Unknown`: their senders and their conversation numbers.
     strays: BTreeMap<Address, u64>,
     lost: Vec<Address>,
-    /// The number of the next conversation.
+    /// Number of the most recent conversation.
     next_own: u64,
-    /// Nothing is due before.
+    /// Earliest time at which anything is due.
     due: u64,
 }
 
@@ -35,26 +37,26 @@ struct Conversation {
     own: u64,
     theirs: Option<u64>,
     queued: bool,
-    /// Frames that are not acknowledged, of which the first has the number `first`.
+    /// Unacknowledged frames; the first has the number `first`.
     unacknowledged: VecDeque<Vec<u8>>,
     first: u64,
-    /// How many of those have left since we went back last.
+    /// Unacknowledged frames sent since the last step back.
     sent: usize,
     window: usize,
-    /// When to go back unless something is acknowledged.
+    /// Time to resend, unless an acknowledgement arrives earlier.
     repeat_at: Option<u64>,
     repeats: u32,
     hold_until: u64,
     refusals: u32,
     went_back_at: Option<u64>,
-    /// The number of the next frame that we take.
+    /// Number of the next frame to take.
     expected: u64,
     owes_ack: bool,
     owes_ping: bool,
     refusal: Option<Refusal>,
-    /// Which frame was refused last, and when.
+    /// Number of the last refused frame, and the time of the refusal.
     refused: Option<(u64, u64)>,
-    /// Since when a sign of life is missing.
+    /// Time since which a sign of life is missing.
     silent_since: Option<u64>,
 }
 
@@ -77,16 +79,16 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: Kind,
-    /// The sender's conversation.
+    /// Conversation number of the sender.
     own: u64,
-    /// The receiver's, or 0.
+    /// Conversation number of the receiver, or 0 if unknown.
     theirs: u64,
     number: u64,
     expected: u64,
 }
 
 impl Conversations {
-    /// Conversations under numbers from `epoch` on, which no earlier ones of this address had.
+    /// Returns a value whose conversation numbers start after `epoch`, which no earlier process with this address has used.
     pub(super) const fn new(epoch: u64, now: u64) -> Self {
         Self {
             peers: BTreeMap::new(),
@@ -111,7 +113,7 @@ impl Conversations {
         self.activate(peer);
     }
 
-    /// Asks for a sign of life.
+    /// Asks a peer for a sign of life.
     pub(super) fn probe(&mut self, now: u64, peer: Address) {
         let conversation = self.with(peer);
         conversation.owes_ping = true;
@@ -119,7 +121,7 @@ impl Conversations {
         self.activate(peer);
     }
 
-    /// A frame came. Gives back the packet in it, if it is the next one. Without room it is refused.
+    /// Handles an arrived frame. Returns its packet if the frame is the expected one and there is room.
     pub(super) fn handle<'a>(
         &mut self,
         now: u64,
@@ -135,7 +137,7 @@ impl Conversations {
         packet
     }
 
-    /// Finds the conversation that a frame belongs to, or begins it.
+    /// Returns the conversation that a frame belongs to, or starts one.
     fn meet(&mut self, from: Address, header: &Header) -> Option<&mut Conversation> {
         if header.kind == Kind::Unknown && header.theirs == 0 {
             return None;
@@ -166,8 +168,10 @@ impl Conversations {
         Some(conversation)
     }
 
-    /// Asks whether the peer that we know is still there. A successor repeats what makes us ask; a frame that came late does not,
-    /// and so silence, which may be a lost question, proves nothing.
+    /// Pings the known peer to find out whether it still runs.
+    ///
+    /// Silence proves nothing, because the ping may have been lost. The ping is not retried: a successor repeats the frame that
+    /// caused it, and so causes another one. A delayed frame is not repeated.
     fn ask(&mut self, peer: Address) {
         if let Some(conversation) = self.peers.get_mut(&peer) {
             conversation.owes_ping = true;
@@ -198,7 +202,7 @@ impl Conversations {
         }
     }
 
-    /// Repeats and gives up what is due. O(conversations) when something is, else O(1).
+    /// Resends, and gives up peers, as due. O(conversations) if anything is due, otherwise O(1).
     pub(super) fn handle_time(&mut self, now: u64) {
         if now < self.due {
             return;
@@ -221,7 +225,7 @@ impl Conversations {
         self.due = deadlines.min().unwrap_or(u64::MAX);
     }
 
-    /// Gives `send` the frames that may leave, in up to three parts, one per peer in turn.
+    /// Passes the frames that may leave to `send`, in up to three parts, one per peer in turn.
     pub(super) fn transmit(&mut self, now: u64, mut send: impl FnMut(Address, [&[u8]; 3])) {
         while let Some((peer, theirs)) = self.strays.pop_first() {
             self.next_own += 1;
@@ -252,20 +256,20 @@ impl Conversations {
         self.lost.pop()
     }
 
-    /// Whether there are frames that were not acknowledged.
+    /// Returns true if there are unacknowledged frames.
     pub(super) fn owes(&self) -> bool {
         self.peers
             .values()
             .any(|one| !one.unacknowledged.is_empty())
     }
 
-    /// When [`Self::handle_time`] has something to do.
+    /// Returns the time at which [`Self::handle_time`] must be called next.
     pub(super) fn deadline(&self) -> Option<u64> {
         (self.due != u64::MAX).then_some(self.due)
     }
 }
 
-/// Answers begin nothing.
+/// Returns true if a frame of this kind may start a conversation. Answers may not.
 const fn begins_something(kind: Kind) -> bool {
     matches!(kind, Kind::Data | Kind::Ping)
 }
@@ -294,7 +298,7 @@ impl Conversation {
         }
     }
 
-    /// True when the frame's packet is taken.
+    /// Handles a frame. Returns true if its packet is taken.
     fn handle(&mut self, now: u64, header: &Header, has_room: bool) -> bool {
         self.silent_since = None;
         self.handle_expected(now, header.expected);
@@ -315,7 +319,7 @@ impl Conversation {
         false
     }
 
-    /// The peer has all frames before this one.
+    /// Handles an acknowledgement: the peer has all frames before `expected`.
     fn handle_expected(&mut self, now: u64, expected: u64) {
         let news = expected.saturating_sub(self.first);
         let news = usize::try_from(news).unwrap_or(usize::MAX);
@@ -355,7 +359,7 @@ impl Conversation {
         false
     }
 
-    /// Repeats from the first frame that was not acknowledged, unless what we repeated cannot have arrived yet.
+    /// Resends from the first unacknowledged frame, unless the previous resend cannot have arrived yet.
     fn go_back(&mut self, now: u64) {
         if self.went_back_at.is_some_and(|at| now < at + HOLD_NS) {
             return;
@@ -466,27 +470,28 @@ impl Header {
     }
 }
 
-/// Bytes before a packet.
+/// Bytes of the header before each packet.
 pub(super) const HEADER_LEN: usize = 40;
 
-/// The last byte is the version.
+/// The last byte is the version of the format.
 const MAGIC: [u8; 4] = *b"RSP\x01";
-/// Frames under way to a peer: as many packets as fit into the smallest receive buffer that systems give.
+/// Frames in flight to a peer: as many packets as fit into the smallest receive buffer of common systems.
 const WINDOW_MAX: usize = 16;
 const WINDOW_START: usize = 8;
-/// The least time between two refusals of the same frame, and what a sender waits for room at first.
+/// Minimum time between two refusals of the same frame, and the initial wait of a sender for room.
 const HOLD_NS: u64 = 500_000;
-/// Well above the time that a busy machine takes for an answer.
+/// Time before the first resend, well above the response time of a busy machine.
 const REPEAT_NS: u64 = 20_000_000;
-/// To 160 milliseconds: two dozen times before a peer is given up, which half of all frames may be lost for.
+/// Resend intervals grow to 160 ms. That gives two dozen attempts before a peer is given up, enough even if half of all frames
+/// are lost.
 const REPEAT_DOUBLINGS_MAX: u32 = 3;
-/// To 32 milliseconds.
+/// Waits for room grow to 32 ms.
 const HOLD_DOUBLINGS_MAX: u32 = 6;
-/// A peer that says nothing for this long is gone.
+/// Silence after which a peer is considered dead.
 pub(super) const PATIENCE_NS: u64 = 4_000_000_000;
-/// Addresses that may talk to us: those that can exist in one network of this kind, several times over.
+/// Peers at a time: several times the number of addresses in one network of this kind.
 const PEERS_MAX: usize = 1 << 16;
-/// Answers to frames of nobody's conversation that wait to leave.
+/// Pending `Unknown` answers.
 const STRAYS_MAX: usize = 64;
 
 #[cfg(test)]

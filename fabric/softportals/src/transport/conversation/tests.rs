@@ -5,18 +5,18 @@ use ripstop_fabric::random::Random;
 use super::{Address, Conversations, HEADER_LEN, PATIENCE_NS};
 use crate::transport::faults::{Faults, Weather};
 
-/// Interfaces on a network with weather. Time jumps to whatever is due next.
+/// Interfaces on a network with faults. Time jumps to the next due action.
 struct World {
     now: u64,
     nodes: Vec<Conversations>,
     weather: Weather,
-    /// Messages that wait for room, by sender and receiver.
+    /// Messages waiting for room, by sender and receiver.
     waiting: BTreeMap<(u32, u32), VecDeque<u32>>,
     received: BTreeMap<(u32, u32), Vec<u32>>,
     lost: Vec<(u32, u32)>,
-    /// When the last of them was.
+    /// Time of the last loss.
     lost_at: u64,
-    /// When the places of a receiver's pool are free again; empty pools are endless.
+    /// Times at which the slots of a receiver's pool become free. An empty pool means unlimited room.
     pools: BTreeMap<u32, Vec<u64>>,
     frames: u64,
 }
@@ -43,7 +43,7 @@ impl World {
         self.waiting.entry((from, to)).or_default().extend(0..count);
     }
 
-    /// True when something is left to do.
+    /// Does one step. Returns true if work is left.
     fn step(&mut self) -> bool {
         for ((from, to), messages) in &mut self.waiting {
             let node = &mut self.nodes[*from as usize];
@@ -121,7 +121,7 @@ fn address(pid: u32) -> Address {
     Address { nid: 1, pid }
 }
 
-/// How long a receiver works on a packet.
+/// Time that a receiver works on a packet.
 const PLACE_NS: u64 = 100_000;
 
 #[test]
@@ -197,7 +197,7 @@ fn who_says_nothing_is_lost_in_the_end() {
 
 #[test]
 fn a_successor_is_heard_and_its_predecessor_is_lost() {
-    // Numbers after those of its predecessor, and before: the clock was set back meanwhile.
+    // Numbers after and before those of the predecessor, whose clock may have been set back.
     let starts = (0..20).flat_map(|seed| [(seed, 2 << 40), (seed, 7)]);
     for (seed, number, first_to_speak) in starts.flat_map(|(a, b)| [(a, b, 0), (a, b, 1)]) {
         let mut world = World::new(2, &format!("drop=0.1,reorder=0.2,seed={seed}"));
@@ -211,7 +211,7 @@ fn a_successor_is_heard_and_its_predecessor_is_lost() {
         let what = format!("seed {seed}, number {number}, {first_to_speak} speaks first");
         assert_eq!(world.lost, [(0, 1)], "{what}");
         assert!(world.lost_at < restart + PATIENCE_NS, "{what}: by silence");
-        // What was sent to the predecessor went with it; what comes after is for the successor.
+        // Messages to the predecessor are lost with it; later ones are for the successor.
         world.received.clear();
         world.send(0, 1, 10);
         world.send(1, 0, 10);
@@ -223,7 +223,7 @@ fn a_successor_is_heard_and_its_predecessor_is_lost() {
 
 #[test]
 fn a_frame_of_a_former_life_costs_a_question_and_ends_nothing() {
-    // A number before that of the present one, and after: the clock was set back meanwhile.
+    // Numbers before and after the present one: the clock may have been set back.
     for former in [7, 3 << 40] {
         let mut world = World::new(2, "");
         let mut late = Vec::new();
@@ -259,7 +259,7 @@ fn a_peer_that_can_be_reached_again_is_met_as_a_new_one() {
     let mut world = World::new(2, "");
     world.send(0, 1, 5);
     world.run();
-    // The network was cut for long.
+    // The network was disconnected for long.
     world.nodes[0].send(world.now, address(1), vec![0; 4]);
     world.nodes[0].transmit(world.now, |_, _| {});
     world.now += 2 * PATIENCE_NS;
@@ -285,7 +285,7 @@ fn noise_changes_nothing() {
         if let Some(start) = noise.first_chunk_mut::<5>() {
             *start = [b'R', b'S', b'P', 1, start[4] % 7];
         }
-        // To nobody in particular, like the first frame of a conversation, or to a number that nobody has.
+        // Addressed to no conversation, like a first frame, or to a number that does not exist.
         if len >= HEADER_LEN {
             let theirs = random.within(0..2);
             noise[16..24].copy_from_slice(&theirs.to_le_bytes());

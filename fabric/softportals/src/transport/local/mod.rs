@@ -1,8 +1,9 @@
-//! Packets between the processes of one machine, through memory that both map.
+//! Packets between processes of one machine, through memory that both map.
 //!
-//! Every interface has a socket under an abstract name, which ends with the process: nothing is left behind, and a peer that is
-//! gone refuses. Who sends to a peer for the first time makes a ring, and gives it to the peer through that socket; the kernel
-//! says whose process it is from, and those of other users are not taken. From then on the socket is a bell for who sleeps.
+//! Every interface has a socket with an abstract name. The name vanishes with the process, so nothing is left behind, and
+//! connecting to a dead peer is refused. The first packet to a peer creates a ring, which is passed to the peer through that
+//! socket. The kernel names the user of the sending process, and rings of other users are refused. From then on the socket only
+//! wakes a sleeping peer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,13 +29,13 @@ use super::{
 };
 use crate::{event::Address, interface::Packet};
 
-/// The right to a process id on a rail of this machine, as long as it lives.
+/// Ownership of a process id on a rail of this machine. Dropping it releases the id.
 #[derive(Debug)]
 pub struct Reservation {
     _socket: OwnedFd,
 }
 
-/// An end of shared memory.
+/// The shared-memory end of an interface.
 #[derive(Debug)]
 pub(super) struct Local {
     place: Place,
@@ -42,25 +43,25 @@ pub(super) struct Local {
     uid: u32,
     socket: Arc<OwnedFd>,
     peers: BTreeMap<Address, Way>,
-    /// Those who have not got our ring yet, because the kernel did not take it.
+    /// Peers that have not received our ring yet, because their socket was full.
     full: BTreeSet<Address>,
     incoming: Vec<Incoming>,
-    /// Whose ring is next.
+    /// Index of the ring read last; rings are served round-robin.
     turn: usize,
-    /// Those who are gone, but what they had sent before has not been taken yet.
+    /// Dead peers whose earlier packets have not all been taken yet.
     leaving: Vec<Leaving>,
-    /// Those who are gone: nothing is taken from successors before that is known.
+    /// Dead peers not yet reported. Packets of successors are not taken before the report.
     lost: Vec<Address>,
 }
 
 #[derive(Debug)]
 struct Leaving {
     peer: Address,
-    /// Nothing was sent there. What has come from there since may be from one who was not there yet.
+    /// True if nothing was ever sent to the peer. Packets from that address may then come from a process that started only later.
     unmet: bool,
 }
 
-/// The way to one peer.
+/// Connection to one peer.
 #[derive(Debug)]
 struct Way {
     socket: Arc<OwnedFd>,
@@ -70,7 +71,7 @@ struct Way {
 #[derive(Debug)]
 struct Outgoing {
     ring: Producer,
-    /// What the peer has not got yet.
+    /// File of the ring, until the peer has received it.
     file: Option<OwnedFd>,
 }
 
@@ -81,10 +82,10 @@ struct Incoming {
 }
 
 impl Reservation {
-    /// Takes `pid` for this process.
+    /// Reserves `pid` for this process.
     ///
     /// # Errors
-    /// `EADDRINUSE` when another process has it, or what else the system said.
+    /// `EADDRINUSE` if another process has it, or another error of the system.
     pub fn take(place: &Place, pid: u32) -> Result<Self, Errno> {
         let socket = datagrams()?;
         let name = format!("{}/pid/{pid}", place.rail_name());
@@ -125,7 +126,7 @@ impl Local {
         self.peers.get_mut(&peer).ok_or(Errno::NOTCONN)
     }
 
-    /// Whether the peer has our ring, which is made and given to it if need be.
+    /// Returns true if the peer has our ring. Creates the ring and passes it to the peer if necessary.
     fn is_open(&mut self, peer: Address) -> Result<bool, Errno> {
         let hello = prefix(self.address);
         let Way { socket, outgoing } = self.way(peer)?;
@@ -155,7 +156,7 @@ impl Local {
         }
     }
 
-    /// Wakes a peer. One whose socket is full wakes without it.
+    /// Wakes a peer. A peer whose socket is full wakes anyway.
     fn ring_bell(&mut self, peer: Address) {
         let rung = self.way(peer).and_then(|way| give(&way.socket, &[], None));
         if rung.is_err_and(|why| why != Errno::AGAIN) {
@@ -173,12 +174,12 @@ impl Local {
         }
     }
 
-    /// Whether [`Wire::next_lost`] is still to tell of it.
+    /// Returns true if the peer is dead but [`Wire::next_lost`] has not reported it yet.
     fn is_losing(&self, peer: Address) -> bool {
         self.leaving.iter().any(|one| one.peer == peer) || self.lost.contains(&peer)
     }
 
-    /// Those who are gone for good, when `is_over` says so of them.
+    /// Moves dead peers to the list to report if `is_over` returns true for them.
     fn let_go(&mut self, is_over: impl Fn(&mut Self, &Leaving) -> bool) {
         for one in std::mem::take(&mut self.leaving) {
             if is_over(self, &one) {
@@ -194,7 +195,7 @@ impl Local {
         rings.any(|one| !one.ring.is_empty())
     }
 
-    /// Takes one message of the socket. False when none is there.
+    /// Takes one message from the socket. Returns false if there is none.
     fn take_hello(&mut self) -> Result<bool, Errno> {
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
@@ -216,7 +217,7 @@ impl Local {
                 _ => {}
             }
         }
-        // Somebody else's, or nonsense: as if it had not come.
+        // Ignore messages of other users, and malformed ones.
         let sender = sender(&bytes).filter(|_| is_ours && received == PREFIX_LEN);
         if let (Some(from), Some(file)) = (sender, file)
             && let Ok(words) = Shared::open(file.as_fd(), RING_WORDS)
@@ -226,7 +227,10 @@ impl Local {
         Ok(true)
     }
 
-    /// A peer with a new ring is a new process, or a new interface of the old one: what we had to its predecessor is lost.
+    /// Accepts a peer's ring.
+    ///
+    /// A second ring from an address comes from a new process, or from a new interface of the old one, so operations to its
+    /// predecessor are lost.
     fn welcome(&mut self, from: Address, ring: Consumer) {
         let known = self.incoming.iter().position(|one| one.from == from);
         let incoming = Incoming { from, ring };
@@ -265,7 +269,7 @@ impl Wire for Local {
     }
 
     fn attend(&mut self) {
-        // An error of the own socket comes again with the next message, or it was none of ours.
+        // An error of our own socket is harmless: a persistent one returns with the next message.
         while self.take_hello() == Ok(true) {}
     }
 
@@ -308,8 +312,8 @@ impl Wire for Local {
 
     fn next_lost(&mut self) -> Option<Address> {
         if !self.leaving.is_empty() {
-            // It may have sent its first packets just before, or has come only now: those packets then wait for answers, which
-            // would end with it.
+            // The peer may have sent its first packets just before, or may have started only now. Reporting it lost would fail
+            // the operations that such packets belong to.
             self.attend();
             self.let_go(|this, one| {
                 !this.has_packets_of(one.peer) || one.unmet && this.way(one.peer).is_ok()
@@ -322,7 +326,7 @@ impl Wire for Local {
         None
     }
 
-    /// What is in a ring is the peer's.
+    /// Packets in a ring need no resending: the peer owns them.
     fn owes(&self) -> bool {
         false
     }
@@ -340,12 +344,12 @@ impl Wire for Local {
                 if !out.ring.is_left() {
                     return out.ring.has_room(PACKET_LEN_MAX);
                 }
-                // Before anything is written for nobody: a successor may be there.
+                // Nothing is in flight to the dead peer yet, and a successor may already be there.
                 self.lose(peer);
                 false
             }
             Ok(false) => false,
-            // Nobody is there, or too many descriptors are open: either way this peer cannot be reached.
+            // The peer does not exist, or too many descriptors are open. Either way it cannot be reached.
             Err(_) => {
                 self.lose(peer);
                 false
@@ -365,9 +369,9 @@ impl Wire for Local {
 }
 
 impl Drop for Local {
-    /// Whoever writes to us from now on learns that nobody is there.
+    /// Marks all rings, so that later senders learn that this interface has ended.
     fn drop(&mut self) {
-        // No ring comes behind those that are left here.
+        // After the shutdown no further ring can arrive, so all rings get the mark.
         let _shut = rustix::net::shutdown(&*self.socket, Shutdown::Read);
         self.attend();
         self.incoming.iter().for_each(|one| one.ring.leave());
@@ -385,7 +389,7 @@ impl Place {
     }
 }
 
-/// Sends bytes, and a file if there is one.
+/// Sends bytes, with a file if there is one.
 fn give(socket: &OwnedFd, bytes: &[u8], file: Option<&OwnedFd>) -> Result<(), Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let files = file.map(|file| [file.as_fd()]);
@@ -398,7 +402,7 @@ fn give(socket: &OwnedFd, bytes: &[u8], file: Option<&OwnedFd>) -> Result<(), Er
         match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
-            // Memory for datagrams comes back as readers read, and so do the files of all that are under way.
+            // Both limits are temporary: readers free the memory of datagrams, and the files in flight.
             Err(Errno::NOBUFS | Errno::TOOMANYREFS) => return Err(Errno::AGAIN),
             Err(why) => return Err(why),
         }
@@ -431,7 +435,7 @@ fn sender(prefix: &[u8; PREFIX_LEN]) -> Option<Address> {
     prefix.starts_with(&MAGIC).then_some(address)
 }
 
-/// The last byte is the version of what follows, and of the rings.
+/// The last byte is the version of the format that follows, and of the rings.
 const MAGIC: [u8; 8] = *b"RIPSTPL\x02";
 const PREFIX_LEN: usize = 16;
 
