@@ -1,8 +1,8 @@
-//! Calls on neighbourhoods that were made before.
+//! Cache keys of neighborhood collectives.
 
 use crate::{Edges, neighbourhood::Cut, plan::Place};
 
-/// A call on a neighbourhood, as its program is kept.
+/// The key under which the program of a neighborhood call is cached.
 #[derive(Debug)]
 pub(crate) struct Around {
     rank: usize,

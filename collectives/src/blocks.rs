@@ -1,4 +1,4 @@
-//! Blocks of an all-to-all as they land.
+//! A stream of the blocks of an all-to-all, in the order in which they land.
 
 use std::{
     fmt,
@@ -18,10 +18,10 @@ use ripstop_rt::{
 
 use crate::op::{CollectiveOp, Fresh, Home};
 
-/// A new vector with a block of every rank, which can be had [one by one](CollectiveOp::blocks).
+/// Completes an all-to-all with a new vector, whose blocks can be had [one by one](CollectiveOp::blocks).
 #[derive(Clone, Debug)]
 pub struct ByBlocks {
-    /// This rank, and what it does; nothing where the call was refused.
+    /// This rank and its program; `None` if the call was refused.
     pub(crate) program: Option<(usize, Arc<Program>)>,
 }
 
@@ -33,35 +33,36 @@ pub type Block<S> = (usize, Vec<<S as SendBuf>::Elem>);
 
 /// The blocks of an all-to-all, each with the rank that it came from, as they land. Made by [`CollectiveOp::blocks`].
 ///
-/// Each rank's block comes once, this rank's own one too. After an error there are no more. Dropping it lets the collective go
-/// on by itself.
+/// Each rank's block comes once, this rank's own block too. No block comes after an error. Dropping the stream detaches the
+/// collective, which still completes.
 #[must_use = "a stream does nothing until it is polled"]
 pub struct Blocks<S: SendBuf> {
     op: AllToAllOp<S>,
     layout: Layout,
-    /// All of it, when the collective is over.
+    /// The whole result, once the collective has completed.
     whole: Option<Vec<S::Elem>>,
     ended: bool,
 }
 
-/// Where the blocks are that have not come, in bytes of the result, by rank.
+/// The blocks that have not come yet, as byte ranges of the result, by rank.
 struct Layout {
     missing: Vec<Option<Range<usize>>>,
-    /// Each message is one rank's block.
+    /// True if each message is one rank's block.
     direct: bool,
 }
 
 impl<S: SendBuf> AllToAllOp<S> {
-    /// The blocks as they land, so that work on each can begin while others travel.
+    /// Turns the future into a stream of blocks, so that work on one block can begin while others travel.
     ///
-    /// Algorithms that pack the blocks of several ranks into one message give them all at the end: name `pairwise` or `xor` for
-    /// short blocks that are wanted early.
+    /// Algorithms that pack the blocks of several ranks into one message give all blocks at the end. Name `pairwise` or `xor`
+    /// if short blocks are wanted early.
     ///
-    /// An adapter that runs task lists counts blocks one by one only if it is asked to when they begin, before this is called.
-    /// It is on the first call of each line of the program, and from then on if the blocks of one of the line's calls were asked
-    /// for. So a line that calls `all_to_all` for many, most of whom want no blocks, may give those of the first who does at the
-    /// end, and of all later calls as they land. With more than 64 other ranks (or half of what the adapter's lists hold, if
-    /// that is less), some blocks share a counter, and come together.
+    /// An adapter that runs task lists counts blocks one by one only if that was requested when the lists began, which is
+    /// before this method is called. The first call from each line of the program requests it. Later calls from the line
+    /// request it if the blocks of any of its calls were asked for. So if one line calls `all_to_all` for many callers, and
+    /// most of them want no blocks, the first caller that wants blocks may get them at the end, and all later calls as they
+    /// land. With more than 64 other ranks (or half of what the adapter's lists hold, if that is less), some blocks share a
+    /// counter and come together.
     pub fn blocks(mut self) -> Blocks<S> {
         self.run.watch();
         let made = self.home.as_ref().and_then(|home| home.program.as_ref());
@@ -76,15 +77,15 @@ impl<S: SendBuf> AllToAllOp<S> {
 }
 
 impl<S: SendBuf> Blocks<S> {
-    /// The next block: what `StreamExt::next` of any crate gives, without the crate.
+    /// Returns the next block, as `StreamExt::next` of other crates would.
     ///
     /// # Errors
-    /// Of the collective.
+    /// Those of the collective.
     pub async fn next(&mut self) -> Option<Result<Block<S>>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// A block that has landed, or the end of the collective.
+    /// Polls for a block that has landed, or for the end of the collective.
     fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Block<S>>>> {
         while let Some((rank, block)) = ready!(self.op.run.poll_landed(cx)) {
             if self.layout.has_come(rank) {
@@ -97,7 +98,7 @@ impl<S: SendBuf> Blocks<S> {
         Poll::Ready(Ok(None))
     }
 
-    /// A block that was not told of before the end.
+    /// Returns a block that was not reported before the end.
     fn next_of_whole(&mut self) -> Option<Block<S>> {
         let whole = self.whole.as_ref()?;
         let (rank, range) = self.layout.take_next()?;
@@ -119,7 +120,7 @@ impl<S: SendBuf> Stream for Blocks<S> {
     }
 }
 
-// Nothing in it is pinned.
+// No field is pinned.
 impl<S: SendBuf> Unpin for Blocks<S> {}
 
 impl Layout {
@@ -139,7 +140,7 @@ impl Layout {
         })
     }
 
-    /// That of a program in which each rank's block is one message, straight into its place.
+    /// Returns the layout of a program in which each rank's block is one message that lands in its final place.
     fn direct(rank: usize, program: &Program) -> Option<Self> {
         let mut missing = vec![None; program.ranks()];
         missing[rank] = Some(0..0);
@@ -159,7 +160,7 @@ impl Layout {
         direct.then_some(Self { missing, direct })
     }
 
-    /// Whether a message of this rank is its block.
+    /// Returns true if this message of the rank is its block.
     fn has_come(&mut self, rank: usize) -> bool {
         self.direct && self.missing[rank].take().is_some()
     }

@@ -1,4 +1,4 @@
-//! Programs of calls that were made before: a call that is repeated makes nothing.
+//! Cache of programs: a call that repeats an earlier one reuses its program instead of planning again.
 
 use std::{ptr, sync::Arc};
 
@@ -19,11 +19,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     calls: Shelf<Key>,
-    /// Of neighbourhoods.
+    /// The programs of neighborhood calls.
     pub(crate) around: Shelf<Around>,
 }
 
-/// Programs of one kind, the last one used first.
+/// Programs of one kind, the most recently used one first.
 #[derive(Debug)]
 pub(crate) struct Shelf<K> {
     entries: Lock<Vec<Arc<Entry<K>>>>,
@@ -41,7 +41,7 @@ struct Entry<K> {
     key: K,
     program: Arc<Program>,
     signature: Signature,
-    /// In steps.
+    /// Size of the entry, in steps.
     weight: usize,
 }
 
@@ -58,23 +58,23 @@ struct Key {
     order: Order,
     op: &'static str,
     elem: (u64, usize),
-    /// `None`: no algorithm is named.
+    /// `None` if the caller named no algorithm.
     tuning: Option<Tuning>,
 }
 
-/// Who calls, with what elements, and what algorithms it named.
+/// What a call depends on besides its arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
     pub(crate) place: Place<'a>,
     /// Ranks of the communicator in a row that share a node.
     pub(crate) per_node: usize,
-    /// The signature of the type, and its alignment: packed or not, it has the same one.
+    /// The type's signature and its alignment; packed and aligned types have the same signature.
     pub(crate) elem: (u64, usize),
     pub(crate) tuning: &'a Tuning,
 }
 
 impl Caller<'_> {
-    /// The algorithms that it named.
+    /// Returns the algorithms that the caller named.
     #[inline]
     fn named(&self) -> Option<Tuning> {
         (!ptr::eq(self.tuning, &AUTO)).then_some(*self.tuning)
@@ -82,7 +82,7 @@ impl Caller<'_> {
 }
 
 impl Cache {
-    /// The program of a call like this one, or what `make` makes.
+    /// Returns the program of an earlier call with the same key, or the one that `make` makes.
     pub(crate) fn get(
         &self,
         caller: &Caller<'_>,
@@ -118,7 +118,7 @@ impl<K> Default for Shelf<K> {
 }
 
 impl<K> Shelf<K> {
-    /// The program that has this key.
+    /// Finds the program whose key `is_it` accepts.
     pub(crate) fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<Ready> {
         let entries = &mut *self.lock();
         let at = entries.iter().position(|entry| is_it(&entry.key))?;
@@ -132,7 +132,7 @@ impl<K> Shelf<K> {
         })
     }
 
-    /// `numbers` are those in the key: one for each rank may be more than the program has steps.
+    /// Stores a program. `numbers` counts the entries of the key's lists, which may outnumber the steps of the program.
     pub(crate) fn keep(&self, key: K, ready: &Ready, numbers: usize) {
         let weight = ready.program.len() + numbers / NUMBERS_IN_A_STEP;
         if weight > STEPS_MAX {
@@ -195,20 +195,20 @@ impl Key {
     }
 }
 
-/// Whether two rows are equal. Empty ones lie nowhere: a `memcmp` that vectorises looks there all the same, and the fault that
-/// the processor has to suppress took a quarter of a short collective.
+/// Returns true if two slices are equal. Empty slices are handled first: their pointers dangle, a vectorized `memcmp` loads
+/// from there all the same, and suppressing that fault took the processor a quarter of a short collective.
 fn are_same<T: PartialEq>(one: &[T], other: &[T]) -> bool {
     one.len() == other.len() && (one.is_empty() || ptr::eq(one, other) || one == other)
 }
 
-/// Programs that are kept. An application has a few dozen different calls in its main loop.
+/// The most programs in the cache. An application has a few dozen different calls in its main loop.
 const ENTRIES_MAX: usize = 64;
 
-/// Steps of all of them together: about half a megabyte for each rank, of which there may be many in one process. Those that
-/// have run by task lists take a third more.
+/// The most steps of all programs together: about half a megabyte for each rank, of which one process may hold many. Programs
+/// that have run by task lists take a third more.
 const STEPS_MAX: usize = 4096;
 
-/// Of as many bytes.
+/// Numbers of a key that take as much memory as one step.
 const NUMBERS_IN_A_STEP: usize = 16;
 
 #[cfg(test)]
@@ -222,7 +222,7 @@ mod tests {
         tuning::Guide,
     };
 
-    /// Whether the program had to be made.
+    /// Returns true if the program had to be made.
     fn misses(cache: &Cache, size: usize, ask: &Ask<'_>) -> bool {
         let link = LogGP {
             latency_ns: 100.0,

@@ -1,4 +1,4 @@
-//! One call: its place in the order of the communicator, and the program that runs in it.
+//! One call: its place in the order of the communicator's collectives, and its program.
 
 use std::{panic::Location, sync::Arc};
 
@@ -22,13 +22,13 @@ pub(crate) struct Call<'a> {
     comm: &'a Comm,
     name: &'static str,
     turn: Turn,
-    /// Or why there can be none.
+    /// The program, or the reason why there is none.
     ready: Result<Ready, String>,
-    /// Its blocks may be asked for one by one.
+    /// True if the caller may ask for blocks one by one.
     by_blocks: bool,
 }
 
-/// The place of a call that begins later.
+/// The reserved place of a call that begins later.
 pub(crate) struct Later {
     pub(crate) comm: Comm,
     pub(crate) turn: Turn,
@@ -52,7 +52,7 @@ impl<'a> Call<'a> {
         Self::of(comm, ask.name, ready)
     }
 
-    /// In the place of an earlier call.
+    /// Makes a call in a place that was reserved earlier.
     pub(crate) fn later<T: Wire>(
         comm: &'a Comm,
         tuning: &Tuning,
@@ -68,7 +68,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A call whose program was made elsewhere.
+    /// Makes a call from a program that was made elsewhere.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn of(comm: &'a Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
@@ -81,13 +81,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The same call, of another line of the program: of one that stands for it.
+    /// Replaces the line of the program that errors blame, for a call on behalf of another function.
     pub(crate) fn called_at(self, at: &'static Location<'static>) -> Self {
         let turn = self.turn.called_at(at);
         Self { turn, ..self }
     }
 
-    /// The same program, which ranks run together only if they agree on this too.
+    /// Adds `signature` to what the ranks must agree on.
     pub(crate) fn agree_on(&mut self, signature: Signature) {
         if let Ok(ready) = &mut self.ready {
             ready.signature = ready.signature.and(signature);
@@ -97,30 +97,30 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Its blocks may be asked for one by one.
+    /// Lets the caller ask for blocks one by one.
     pub(crate) fn by_blocks(self) -> Self {
         let by_blocks = true;
         Self { by_blocks, ..self }
     }
 
-    /// There is no such call, for this reason.
+    /// Refuses the call with this reason.
     pub(crate) fn refuse(&mut self, sentence: String) {
         self.ready = Err(sentence);
     }
 
-    /// As [`refuse`](Self::refuse), in place of elements that there are none of.
+    /// Like [`refuse`](Self::refuse), and returns an empty vector in place of the elements.
     pub(crate) fn refused<T>(&mut self, sentence: String) -> Vec<T> {
         self.refuse(sentence);
         Vec::new()
     }
 
-    /// What this rank does, if the call is in order.
+    /// Returns this rank and its program, unless the call was refused.
     pub(crate) fn program(&self) -> Option<(usize, Arc<Program>)> {
         let ready = self.ready.as_ref().ok()?;
         Some((self.comm.rank(), Arc::clone(ready.program.program())))
     }
 
-    /// An empty vector with room for the output. The call is refused if there is no memory for it.
+    /// Returns an empty vector with capacity for the output. Refuses the call if there is no memory for it.
     pub(crate) fn room<T>(&mut self) -> Vec<T> {
         let mut room = Vec::new();
         let bytes = self.ready.as_ref().map(|ready| ready.program.lens().output);
@@ -132,7 +132,7 @@ impl<'a> Call<'a> {
         room
     }
 
-    /// The vectors one after the other, as the input. The call is refused if there is no memory for it.
+    /// Concatenates the vectors into the input. Refuses the call if there is no memory for it.
     pub(crate) fn join<T: Copy>(&mut self, rows: &[Vec<T>]) -> Vec<T> {
         let mut all = Vec::new();
         if self.ready.is_err() {
@@ -145,8 +145,8 @@ impl<'a> Call<'a> {
         all
     }
 
-    /// Begins. One piece of code with all that leads here: to hand a call on from one function to the next took as long as to
-    /// send it.
+    /// Begins the call. Inlined with all of its callers: passing a call from one function to the next took as long as sending
+    /// it.
     #[inline(always)]
     pub(crate) fn begin<I: SendBuf, O: RecvBuf, H: Home<I, O>>(
         self,
@@ -178,7 +178,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The program of a call, kept or new.
+/// Returns the program of a call, from the cache or newly made.
 #[inline(always)]
 pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Result<Ready, String> {
     let caller = Caller {

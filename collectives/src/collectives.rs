@@ -1,4 +1,4 @@
-//! The collectives that a communicator has.
+//! The collectives of a communicator.
 
 use ripstop_rt::{
     Comm, OpError, Result,
@@ -22,19 +22,20 @@ use crate::{
 
 /// Collectives: every rank of the communicator calls the same ones, in the same order.
 ///
-/// Each starts when it is called, and proceeds while the application computes; what is returned is a future that owns the
-/// buffers and gives them back. Several may be in flight, and they may be awaited in any order, or dropped: then they go on by
-/// themselves. Order counts for each communicator alone; threads that share one see to it themselves.
+/// Each call starts when it is made and proceeds while the application computes. It returns a future that owns the buffers and
+/// gives them back. Several may be in flight, and they may be awaited in any order; a dropped future detaches its collective,
+/// which still completes. The order counts within each communicator alone. Threads that share a communicator must keep the
+/// order themselves.
 ///
-/// What all ranks must agree on is the operation, the root, the element type, the counts, a reduction's operator, and the
-/// algorithm if one is [named](Self::tuned). Where two ranks do not, the collective ends with [`Mismatch`] on every rank, which
-/// names two of them; where an argument is wrong on one rank it ends with [`InvalidArgument`] there and [`Aborted`] elsewhere;
-/// when a member fails, with [`PeerFailed`]. After any of these, later collectives on this communicator end with [`Revoked`]:
-/// messages go on, and other communicators too. A rank that is through with its part may see the failure in its next collective
-/// only, which ends with [`Mismatch`] or [`PeerFailed`] then if that is why.
+/// All ranks must agree on the operation, the root, the element type, the counts, a reduction's operator, and the algorithm if
+/// one is [named](Self::tuned). If two ranks disagree, the collective fails with [`Mismatch`] on every rank, and the error
+/// names two of them. If an argument is wrong on one rank, it fails with [`InvalidArgument`] there and with [`Aborted`]
+/// elsewhere. If a member fails, it fails with [`PeerFailed`]. After any of these, later collectives on this communicator fail
+/// with [`Revoked`]; messages go on, and so do other communicators. A rank that has completed its part may see the failure only
+/// in its next collective, which then fails with [`Mismatch`] or [`PeerFailed`] if that is the reason.
 ///
-/// Counts and lengths are in elements; blocks lie in the order of ranks, without gaps. A `_v` takes a count for each rank, an
-/// `_into` takes the buffer to receive into, which may be longer than needed; a vector ends as long as what came.
+/// Counts and lengths are in elements. Blocks lie in the order of ranks, without gaps. A `_v` takes a count for each rank. An
+/// `_into` takes the buffer to receive into, which may be longer than needed; a vector is cut to what came.
 ///
 /// [`Mismatch`]: ripstop_rt::ErrorKind::Mismatch
 /// [`InvalidArgument`]: ripstop_rt::ErrorKind::InvalidArgument
@@ -42,17 +43,17 @@ use crate::{
 /// [`PeerFailed`]: ripstop_rt::ErrorKind::PeerFailed
 /// [`Revoked`]: ripstop_rt::ErrorKind::Revoked
 pub trait Collectives {
-    /// The communicator that they run on.
+    /// Returns the communicator on which the collectives run.
     fn communicator(&self) -> &Comm;
 
-    /// The algorithms that they must use.
+    /// Returns the algorithms that the collectives must use.
     fn tuning(&self) -> &Tuning;
 
-    /// The same communicator, with algorithms that all ranks name alike.
+    /// Returns the same communicator with named algorithms. All ranks must name the same ones.
     ///
-    /// An algorithm that does not fit what a call asks for is an error of the call. See `ripstop info --collectives` for about
-    /// what is chosen where nobody says anything, operators commute and blocks have one length: its lines leave out who gains
-    /// less than 5 %. `RIPSTOP_ALLREDUCE` and the like say it from outside.
+    /// An algorithm that does not fit the arguments of a call is an error of the call. `ripstop info --collectives` shows about
+    /// what is chosen if no algorithm is named, operators commute and blocks have one length; it leaves out algorithms that
+    /// gain less than 5 %. `RIPSTOP_ALLREDUCE` and similar variables name algorithms from outside.
     fn tuned(&self, tuning: Tuning) -> Tuned {
         Tuned::new(self.communicator(), tuning)
     }
@@ -63,7 +64,7 @@ pub trait Collectives {
         start::barrier(self, &Ask::of(Verb::Barrier, "barrier"))
     }
 
-    /// Gives everybody `root`'s elements. All buffers have the same length.
+    /// Gives every rank `root`'s elements. All buffers have the same length.
     #[track_caller]
     fn bcast<B: RecvBuf>(&self, root: usize, buf: B) -> InPlaceOp<B> {
         let ask = Ask::of(Verb::Bcast, "bcast").root(root);
@@ -79,7 +80,7 @@ pub trait Collectives {
         start::fresh_at(self, &ask, send, root)
     }
 
-    /// As [`gather`](Self::gather), into a buffer of `root`'s; nothing is received into the others'.
+    /// Like [`gather`](Self::gather), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
     #[track_caller]
     fn gather_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -93,14 +94,14 @@ pub trait Collectives {
         start::exchange(self, &ask, (send, recv))
     }
 
-    /// As [`gather`](Self::gather), with blocks of the lengths `counts`, which all ranks know.
+    /// Like [`gather`](Self::gather), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
     fn gather_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> FreshAtOp<S> {
         let ask = Ask::of(Verb::Gather, "gather_v").root(root).counts(counts);
         start::fresh_at(self, &ask, send, root)
     }
 
-    /// As [`gather_v`](Self::gather_v), into a buffer of `root`'s; nothing is received into the others'.
+    /// Like [`gather_v`](Self::gather_v), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
     #[track_caller]
     fn gather_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -115,14 +116,15 @@ pub trait Collectives {
         start::exchange(self, &ask, (send, recv))
     }
 
-    /// Gives every rank its block of `block` of `root`'s elements. What the others hand over is not read: an empty vector does.
+    /// Gives every rank its block of `block` of `root`'s elements. `send` of the other ranks is not read and may be an empty
+    /// vector.
     #[track_caller]
     fn scatter<S: SendBuf>(&self, root: usize, send: S, block: usize) -> FreshOp<S> {
         let ask = Ask::of(Verb::Scatter, "scatter").root(root).len(block);
         start::fresh(self, &ask, send)
     }
 
-    /// As [`scatter`](Self::scatter), into a buffer.
+    /// Like [`scatter`](Self::scatter), into a buffer.
     #[track_caller]
     fn scatter_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -135,7 +137,7 @@ pub trait Collectives {
         start::exchange(self, &ask, (send, recv))
     }
 
-    /// As [`scatter`](Self::scatter), with blocks of the lengths `counts`, which all ranks know.
+    /// Like [`scatter`](Self::scatter), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
     fn scatter_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> FreshOp<S> {
         let ask = Ask::of(Verb::Scatter, "scatter_v")
@@ -144,7 +146,7 @@ pub trait Collectives {
         start::fresh(self, &ask, send)
     }
 
-    /// As [`scatter_v`](Self::scatter_v), into a buffer.
+    /// Like [`scatter_v`](Self::scatter_v), into a buffer.
     #[track_caller]
     fn scatter_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -159,14 +161,14 @@ pub trait Collectives {
         start::exchange(self, &ask, (send, recv))
     }
 
-    /// Gives everybody a block of every rank. All blocks have the same length.
+    /// Gives every rank a block of every rank. All blocks have the same length.
     #[track_caller]
     fn all_gather<S: SendBuf>(&self, send: S) -> FreshOp<S> {
         let ask = Ask::of(Verb::AllGather, "all_gather").len(send.elems().len());
         start::fresh(self, &ask, send)
     }
 
-    /// As [`all_gather`](Self::all_gather), into a buffer.
+    /// Like [`all_gather`](Self::all_gather), into a buffer.
     #[track_caller]
     fn all_gather_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -177,14 +179,14 @@ pub trait Collectives {
         start::exchange(self, &ask, (send, recv))
     }
 
-    /// As [`all_gather`](Self::all_gather), with blocks of the lengths `counts`, which all ranks know.
+    /// Like [`all_gather`](Self::all_gather), with blocks of the lengths `counts`, which all ranks know.
     #[track_caller]
     fn all_gather_v<S: SendBuf>(&self, send: S, counts: &[usize]) -> FreshOp<S> {
         let ask = Ask::of(Verb::AllGather, "all_gather_v").counts(counts);
         start::fresh(self, &ask, send)
     }
 
-    /// As [`all_gather_v`](Self::all_gather_v), into a buffer.
+    /// Like [`all_gather_v`](Self::all_gather_v), into a buffer.
     #[track_caller]
     fn all_gather_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -196,7 +198,7 @@ pub trait Collectives {
         start::exchange(self, &ask, (send, recv))
     }
 
-    /// Block `j` of rank `i` becomes block `i` of rank `j`. All blocks have the same length.
+    /// Sends block `j` of rank `i` to rank `j`, as its block `i`. All blocks have the same length.
     #[track_caller]
     fn all_to_all<S: SendBuf>(&self, send: S) -> AllToAllOp<S> {
         let ask = Ask::of(Verb::AllToAll, "all_to_all")
@@ -204,7 +206,7 @@ pub trait Collectives {
         start::by_blocks(self, &ask, send)
     }
 
-    /// As [`all_to_all`](Self::all_to_all), into a buffer.
+    /// Like [`all_to_all`](Self::all_to_all), into a buffer.
     #[track_caller]
     fn all_to_all_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -216,8 +218,9 @@ pub trait Collectives {
         start::exchange(self, &ask, (send, recv))
     }
 
-    /// As [`all_to_all`](Self::all_to_all), with blocks of `send_counts[j]` elements for rank `j`, and `recv_counts[i]` from rank
-    /// `i`. Each pair of ranks exchanges a message, also an empty one: for few neighbours there are neighbourhoods.
+    /// Like [`all_to_all`](Self::all_to_all), with blocks of `send_counts[j]` elements for rank `j`, and `recv_counts[i]` from
+    /// rank `i`. Each pair of ranks exchanges a message, even an empty one. With few neighbors, use
+    /// [neighborhoods](crate::Neighborhood).
     #[track_caller]
     fn all_to_all_v<S: SendBuf>(
         &self,
@@ -229,7 +232,7 @@ pub trait Collectives {
         start::by_blocks(self, &ask.incoming(recv_counts), send)
     }
 
-    /// As [`all_to_all_v`](Self::all_to_all_v), into a buffer.
+    /// Like [`all_to_all_v`](Self::all_to_all_v), into a buffer.
     #[track_caller]
     fn all_to_all_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -242,7 +245,7 @@ pub trait Collectives {
         start::exchange(self, &ask.incoming(recv_counts), (send, recv))
     }
 
-    /// Combines the elements of all ranks, element by element, in place and everywhere. All ranks get the same bits.
+    /// Combines the elements of all ranks, element by element, in place and on every rank. All ranks get the same bits.
     #[track_caller]
     fn all_reduce<B: RecvBuf, O: Reduction<B::Elem>>(
         &self,
@@ -268,7 +271,7 @@ pub trait Collectives {
         start::reduce_fresh_at(self, ask, send, op, is_root)
     }
 
-    /// As [`reduce`](Self::reduce), into a buffer of `root`'s; nothing is received into the others'.
+    /// Like [`reduce`](Self::reduce), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
     #[track_caller]
     fn reduce_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
         &self,
@@ -295,7 +298,7 @@ pub trait Collectives {
         start::reduce_fresh(self, ask, send, op)
     }
 
-    /// As [`reduce_scatter`](Self::reduce_scatter), into a buffer.
+    /// Like [`reduce_scatter`](Self::reduce_scatter), into a buffer.
     #[track_caller]
     fn reduce_scatter_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
         &self,
@@ -308,7 +311,7 @@ pub trait Collectives {
         start::reduce_into(self, ask, (send, recv), op)
     }
 
-    /// As [`reduce_scatter`](Self::reduce_scatter), with blocks of the same length.
+    /// Like [`reduce_scatter`](Self::reduce_scatter), with blocks of the same length.
     #[track_caller]
     fn reduce_scatter_block<S: SendBuf, O: Reduction<S::Elem>>(
         &self,
@@ -320,7 +323,7 @@ pub trait Collectives {
         start::reduce_fresh(self, ask, send, op)
     }
 
-    /// As [`reduce_scatter_block`](Self::reduce_scatter_block), into a buffer.
+    /// Like [`reduce_scatter_block`](Self::reduce_scatter_block), into a buffer.
     #[track_caller]
     fn reduce_scatter_block_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
         &self,
@@ -340,7 +343,7 @@ pub trait Collectives {
         start::reduce_in_place(self, ask, buf, op)
     }
 
-    /// Combines the elements of the ranks before this one, element by element. None is before rank 0, which gets `None`.
+    /// Combines the elements of the ranks before this one, element by element. Rank 0, which has none before it, gets `None`.
     #[track_caller]
     fn exscan<S: SendBuf, O: Reduction<S::Elem>>(&self, send: S, op: O) -> ReduceFreshAtOp<S, O> {
         let ask = Ask::of(Verb::Exscan, "exscan").len(send.elems().len());
@@ -348,7 +351,7 @@ pub trait Collectives {
         start::reduce_fresh_at(self, ask, send, op, has_result)
     }
 
-    /// As [`exscan`](Self::exscan), into a buffer. What rank 0 finds there is of no use.
+    /// Like [`exscan`](Self::exscan), into a buffer. The buffer of rank 0 is undefined afterwards.
     #[track_caller]
     fn exscan_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
         &self,
@@ -360,7 +363,7 @@ pub trait Collectives {
         start::reduce_into(self, ask, (send, recv), op)
     }
 
-    /// The vector for each rank, for vectors of any lengths: the ranks tell each other the lengths first.
+    /// Sends a vector of any length to each rank, and returns the vectors received. The ranks exchange the lengths first.
     #[track_caller]
     fn all_to_all_ragged<T: Wire>(
         &self,
@@ -369,13 +372,13 @@ pub trait Collectives {
         ragged::all_to_all(self, send)
     }
 
-    /// The vectors of all ranks, of any lengths, for everybody: the ranks tell each other the lengths first.
+    /// Gives every rank the vectors of all ranks, of any lengths. The ranks exchange the lengths first.
     #[track_caller]
     fn all_gather_ragged<T: Wire>(&self, send: Vec<T>) -> RaggedOp<Vec<Vec<T>>, OpError<Vec<T>>> {
         ragged::all_gather(self, send)
     }
 
-    /// The vectors of all ranks, of any lengths, for `root`, which gets `Some`: the ranks tell each other the lengths first.
+    /// Gives `root` the vectors of all ranks, of any lengths; only `root` gets `Some`. The ranks exchange the lengths first.
     #[track_caller]
     fn gather_ragged<T: Wire>(
         &self,
@@ -385,8 +388,8 @@ pub trait Collectives {
         ragged::gather(self, root, send)
     }
 
-    /// Gives every rank its vector of `root`'s, of any lengths: the ranks are told the lengths first. `root` has one for each
-    /// rank; what the others hand over is not read: no vectors do.
+    /// Gives every rank its vector of `root`'s, of any length. The ranks learn the lengths first. `root` passes one vector for
+    /// each rank; `send` of the other ranks is not read and may be empty.
     #[track_caller]
     fn scatter_ragged<T: Wire>(
         &self,
@@ -396,10 +399,10 @@ pub trait Collectives {
         ragged::scatter(self, root, send)
     }
 
-    /// The same ranks as a [`Graph`], in which this one receives from `sources` and sends to `destinations`.
+    /// Returns the same ranks as a [`Graph`], in which this rank receives from `sources` and sends to `destinations`.
     ///
     /// # Errors
-    /// See [`Graph::new`].
+    /// Those of [`Graph::new`].
     #[track_caller]
     fn graph(
         &self,
@@ -409,16 +412,16 @@ pub trait Collectives {
         Graph::new(self.communicator(), sources, destinations)
     }
 
-    /// A barrier that is planned once. Making it is a collective of its own.
+    /// Plans a barrier once. Making the plan is a collective of its own.
     ///
     /// # Errors
-    /// As of the other collectives; so for the plans below.
+    /// Those of the other collectives; the same is true for the plans below.
     #[track_caller]
     fn barrier_plan(&self) -> impl Future<Output = Result<BarrierPlan>> + Send {
         planned(self, &Ask::of(Verb::Barrier, "barrier_plan"))
     }
 
-    /// A [`bcast`](Self::bcast) of `len` elements that is planned once.
+    /// Plans a [`bcast`](Self::bcast) of `len` elements once.
     #[track_caller]
     fn bcast_plan<T: Wire>(
         &self,
@@ -431,7 +434,7 @@ pub trait Collectives {
         )
     }
 
-    /// A [`gather`](Self::gather) of blocks of `block` elements that is planned once. All but `root` receive nothing.
+    /// Plans a [`gather`](Self::gather) of blocks of `block` elements once. All ranks but `root` receive nothing.
     #[track_caller]
     fn gather_plan<T: Wire>(
         &self,
@@ -442,7 +445,7 @@ pub trait Collectives {
         planned(self, &ask.root(root).len(block))
     }
 
-    /// A [`gather_v`](Self::gather_v) that is planned once. All but `root` receive nothing.
+    /// Plans a [`gather_v`](Self::gather_v) once. All ranks but `root` receive nothing.
     #[track_caller]
     fn gather_v_plan<T: Wire>(
         &self,
@@ -453,7 +456,7 @@ pub trait Collectives {
         planned(self, &ask.root(root).counts(counts))
     }
 
-    /// A [`scatter`](Self::scatter) of blocks of `block` elements that is planned once. All but `root` send nothing.
+    /// Plans a [`scatter`](Self::scatter) of blocks of `block` elements once. All ranks but `root` send nothing.
     #[track_caller]
     fn scatter_plan<T: Wire>(
         &self,
@@ -464,7 +467,7 @@ pub trait Collectives {
         planned(self, &ask.root(root).len(block))
     }
 
-    /// A [`scatter_v`](Self::scatter_v) that is planned once. All but `root` send nothing.
+    /// Plans a [`scatter_v`](Self::scatter_v) once. All ranks but `root` send nothing.
     #[track_caller]
     fn scatter_v_plan<T: Wire>(
         &self,
@@ -475,7 +478,7 @@ pub trait Collectives {
         planned(self, &ask.root(root).counts(counts))
     }
 
-    /// An [`all_gather`](Self::all_gather) of blocks of `block` elements that is planned once.
+    /// Plans an [`all_gather`](Self::all_gather) of blocks of `block` elements once.
     #[track_caller]
     fn all_gather_plan<T: Wire>(
         &self,
@@ -487,7 +490,7 @@ pub trait Collectives {
         )
     }
 
-    /// An [`all_gather_v`](Self::all_gather_v) that is planned once.
+    /// Plans an [`all_gather_v`](Self::all_gather_v) once.
     #[track_caller]
     fn all_gather_v_plan<T: Wire>(
         &self,
@@ -497,7 +500,7 @@ pub trait Collectives {
         planned(self, &ask.counts(counts))
     }
 
-    /// An [`all_to_all`](Self::all_to_all) with blocks of `block` elements that is planned once.
+    /// Plans an [`all_to_all`](Self::all_to_all) with blocks of `block` elements once.
     ///
     /// ```ignore
     /// let mut plan = world.all_to_all_plan::<f64>(block).await?;
@@ -512,7 +515,7 @@ pub trait Collectives {
         planned(self, &Ask::of(Verb::AllToAll, "all_to_all_plan").len(block))
     }
 
-    /// An [`all_to_all_v`](Self::all_to_all_v) that is planned once.
+    /// Plans an [`all_to_all_v`](Self::all_to_all_v) once.
     #[track_caller]
     fn all_to_all_v_plan<T: Wire>(
         &self,
@@ -523,7 +526,7 @@ pub trait Collectives {
         planned(self, &ask.incoming(recv_counts))
     }
 
-    /// An [`all_reduce`](Self::all_reduce) of `len` elements that is planned once.
+    /// Plans an [`all_reduce`](Self::all_reduce) of `len` elements once.
     #[track_caller]
     fn all_reduce_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -534,7 +537,7 @@ pub trait Collectives {
         planned_with(self, ask, op)
     }
 
-    /// A [`reduce`](Self::reduce) of `len` elements that is planned once. All but `root` receive nothing.
+    /// Plans a [`reduce`](Self::reduce) of `len` elements once. All ranks but `root` receive nothing.
     #[track_caller]
     fn reduce_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -546,7 +549,7 @@ pub trait Collectives {
         planned_with(self, ask, op)
     }
 
-    /// A [`reduce_scatter`](Self::reduce_scatter) that is planned once.
+    /// Plans a [`reduce_scatter`](Self::reduce_scatter) once.
     #[track_caller]
     fn reduce_scatter_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -557,7 +560,7 @@ pub trait Collectives {
         planned_with(self, ask.counts(counts), op)
     }
 
-    /// A [`reduce_scatter_block`](Self::reduce_scatter_block) with blocks of `block` elements that is planned once.
+    /// Plans a [`reduce_scatter_block`](Self::reduce_scatter_block) with blocks of `block` elements once.
     #[track_caller]
     fn reduce_scatter_block_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -568,7 +571,7 @@ pub trait Collectives {
         planned_with(self, ask.len(block), op)
     }
 
-    /// A [`scan`](Self::scan) of `len` elements that is planned once.
+    /// Plans a [`scan`](Self::scan) of `len` elements once.
     #[track_caller]
     fn scan_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -578,7 +581,7 @@ pub trait Collectives {
         planned_with(self, Ask::of(Verb::Scan, "scan_plan").len(len), op)
     }
 
-    /// An [`exscan`](Self::exscan) of `len` elements that is planned once. What rank 0 receives is of no use.
+    /// Plans an [`exscan`](Self::exscan) of `len` elements once. The output of rank 0 is undefined.
     #[track_caller]
     fn exscan_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,

@@ -1,4 +1,4 @@
-//! What plans cost on a machine that a few numbers describe: LogGP (Alexandrov, Ionescu, Schauser, Scheiman 1995) inside and
+//! The cost of plans on a machine that a few numbers describe: LogGP (Alexandrov, Ionescu, Schauser, Scheiman 1995) inside and
 //! between nodes.
 
 use std::{
@@ -14,40 +14,40 @@ use crate::plan::{
 /// The cost of messages on one kind of link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogGP {
-    /// L: from one end to the other, in nanoseconds.
+    /// L: time from one end to the other, in nanoseconds.
     pub latency_ns: f64,
-    /// o: what a rank does for each message that it sends, and for each that it receives.
+    /// o: time of a rank for each message that it sends, and for each that it receives.
     pub overhead_ns: f64,
-    /// g: the least time between two messages.
+    /// g: least time between two messages.
     pub gap_ns: f64,
-    /// G: for each KiB of a message.
+    /// G: time for each KiB of a message.
     pub ns_per_kib: f64,
 }
 
 /// Equal nodes with `per_node` ranks each, rank 0 to `per_node` − 1 on the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
-    /// Between ranks of one node.
+    /// Links between ranks of one node.
     pub inside: LogGP,
-    /// Between nodes. The ranks of a node share one port: g and G are the port's.
+    /// Links between nodes. The ranks of a node share one port, whose g and G these are.
     pub across: LogGP,
     /// Ranks on a node, at least 1.
     pub per_node: usize,
-    /// Processors of a node, at least 1: where its ranks are more, they share them.
+    /// Processors of a node, at least 1; more ranks share them.
     pub processors: usize,
-    /// Of a collective all of whose messages leave at once, those inside a node that are no longer than this are found in
-    /// passing, and cost next to nothing; 0 where there is no such thing.
+    /// Longest message, in bytes, inside a node that costs next to nothing because its receiver finds it while polling
+    /// collective slots. Such messages belong to a collective whose messages all leave at once. 0 if there are no such slots.
     pub cell_bytes: usize,
-    /// The same of collectives that only move bytes, other ones to each rank or in both directions.
+    /// The same limit for collectives that only move data: different data for each rank, or data in both directions.
     pub cell_moved_bytes: usize,
-    /// A copy in own memory.
+    /// A local copy.
     pub copy_ns_per_kib: f64,
-    /// γ: a reduction in own memory.
+    /// γ: a local reduction.
     pub reduce_ns_per_kib: f64,
 }
 
 impl LogGP {
-    /// How long a message keeps the link busy.
+    /// Returns how long a message keeps the link busy.
     pub(crate) fn busy_ns(&self, bytes: f64) -> f64 {
         self.gap_ns.max(self.transfer_ns(bytes))
     }
@@ -57,15 +57,15 @@ impl LogGP {
     }
 }
 
-/// How long the plans of a whole group take, in nanoseconds, when every step begins as soon as it may: steps of one rank that
-/// send, that receive, and that compute each wait for their like, and messages between nodes for the port of the node. What a
-/// receiver does to announce its buffer is not counted. Takes O(steps · log steps).
+/// Returns how long the plans of a whole group take, in nanoseconds, if every step begins as soon as it may. Steps of one rank
+/// that send, that receive and that compute each wait for their own kind, and messages between nodes for the port of the node.
+/// The announcement of a receive buffer is not counted. Takes O(steps · log steps).
 ///
 /// # Errors
 /// A message without another end, or plans that never end.
 ///
 /// # Panics
-/// When `plans` are not those of all ranks of one group, in order.
+/// Panics if `plans` are not those of all ranks of one group, in order.
 pub fn critical_path(
     plans: &[Plan],
     machine: &Machine,
@@ -95,20 +95,20 @@ struct Timeline<'a> {
     element_bytes: f64,
     ranks: Vec<Vec<Pending>>,
     engines: Vec<Engines>,
-    /// When each node's port is free, out and in.
+    /// Times at which each node's port is free, out and in.
     ports: Vec<[f64; 2]>,
-    /// What happens, by time: of numbers that are not negative, the bits have the same order.
+    /// Events by time. The bits of non-negative numbers have the same order as the numbers.
     due: BinaryHeap<Reverse<(u64, Stage, At)>>,
     end_ns: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// Nothing holds the step back.
+    /// The step waits for nothing.
     Ready,
     /// A send needs its link now.
     Prepared,
-    /// The rank's next send may be prepared.
+    /// The rank may prepare its next send.
     Sent,
 }
 
@@ -119,7 +119,7 @@ struct Pending {
     waiting: Vec<StepId>,
 }
 
-/// What a rank does one by one.
+/// The units of a rank that do one thing at a time.
 #[derive(Clone, Default)]
 struct Engines {
     sending: bool,
@@ -163,7 +163,7 @@ impl<'a> Timeline<'a> {
         Ok(timeline)
     }
 
-    /// One of the things that a step waits for is over.
+    /// Notes that one of the things that a step waits for has completed.
     fn settle(&mut self, (rank, step): At, at_ns: f64) {
         let pending = &mut self.ranks[rank][step.index()];
         pending.ready_ns = pending.ready_ns.max(at_ns);
@@ -250,7 +250,7 @@ impl<'a> Timeline<'a> {
         *free_ns
     }
 
-    /// To whom a send goes, and how many bytes.
+    /// Returns the destination of a send, and its bytes.
     fn to(&self, (rank, step): At) -> (usize, f64) {
         match *self.plans[rank].action(step) {
             Action::Send { to, from } => (to, from.len as f64 * self.element_bytes),
@@ -258,7 +258,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The link between two ranks, and the first one's node if it leaves that.
+    /// Returns the link between two ranks, and the first rank's node if the link leaves it.
     fn link(&self, rank: usize, other: usize) -> (LogGP, Option<usize>) {
         let node = rank / self.machine.per_node;
         if node == other / self.machine.per_node {

@@ -1,4 +1,4 @@
-//! Communicators whose ranks name their neighbours.
+//! Communicators whose ranks name their neighbors.
 
 use std::{fmt, ops::Deref, panic::Location, sync::Arc};
 
@@ -14,9 +14,9 @@ use crate::{
     tuning::AUTO,
 };
 
-/// A communicator whose ranks have named their neighbours. Made by [`Graph::new`].
+/// A communicator whose ranks have named their neighbors. Made by [`Graph::new`].
 ///
-/// It is a [`Comm`] of its own, with all of its methods.
+/// It is a [`Comm`] of its own, with all its methods.
 #[derive(Clone)]
 pub struct Graph {
     comm: Comm,
@@ -25,12 +25,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The graph in which this rank receives from `sources` and sends to `destinations`; a rank may be named several times, and
-    /// its blocks then meet in the order of the two lists. Collective; takes an exchange of one number between all ranks. It is
-    /// started when it is called, and goes on by itself while the runtime is open.
+    /// Makes the graph in which this rank receives from `sources` and sends to `destinations`. A rank may be named several
+    /// times; its blocks then match in the order of the two lists. This is a collective that exchanges one number between all
+    /// ranks. It starts when called, and proceeds by itself while the runtime is open.
     ///
     /// # Errors
-    /// A rank that there is not, or an edge that its other end does not name.
+    /// A rank that does not exist, or an edge that its other end does not name.
     #[track_caller]
     pub fn new(
         comm: &Comm,
@@ -55,7 +55,7 @@ impl Graph {
 }
 
 impl Graph {
-    /// As [`Comm::named`].
+    /// Like [`Comm::named`].
     #[must_use]
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         let comm = self.comm.named(name);
@@ -63,7 +63,7 @@ impl Graph {
     }
 }
 
-/// How often each rank is named.
+/// Counts how often each rank is named.
 fn counts(comm: &Comm, destinations: &[usize]) -> Vec<u32> {
     let mut counts = vec![0; comm.size()];
     for &to in destinations {
@@ -74,7 +74,7 @@ fn counts(comm: &Comm, destinations: &[usize]) -> Vec<u32> {
     counts
 }
 
-/// What is wrong with the edges of this rank; `theirs` is how often each rank sends to it.
+/// Returns the fault of this rank's edges, if any; `theirs` is how often each rank sends to this one.
 fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32]) -> Option<String> {
     let (me, size) = (comm.rank(), comm.size());
     let mut named = sources.iter().chain(destinations);
@@ -93,7 +93,7 @@ fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32])
     })
 }
 
-/// Each rank's number for each.
+/// Exchanges one number between each pair of ranks.
 fn exchange(comm: &Comm, counts: Vec<u32>, at: &'static Location<'static>) -> FreshOp<Vec<u32>> {
     let ask = Ask::of(Verb::AllToAll, "graph").share(counts.len(), comm.size());
     let mut call = Call::new::<u32>(comm, &AUTO, &ask).called_at(at);
@@ -101,7 +101,7 @@ fn exchange(comm: &Comm, counts: Vec<u32>, at: &'static Location<'static>) -> Fr
     call.begin(None, (counts, room), Fresh)
 }
 
-/// All ranks meet, and hear if something is wrong with one.
+/// Lets all ranks meet, and fails on all of them if one has a fault.
 fn agree(comm: &Comm, wrong: Option<String>, at: &'static Location<'static>) -> BarrierOp {
     let ask = Ask::of(Verb::Barrier, "graph");
     let mut call = Call::new::<u8>(comm, &AUTO, &ask).called_at(at);

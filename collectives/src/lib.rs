@@ -1,8 +1,8 @@
-//! Non-blocking collectives: [`Collectives`] gives them to a communicator, and each goes on by itself from its call to its end.
+//! Non-blocking collectives: [`Collectives`] adds them to a communicator. Each proceeds by itself from its call to its end.
 //!
-//! A call is made into a [`plan`], collectives as data, by what [chooses](mod@choose) among algorithms by what they [`cost`];
-//! a plan is [lowered](lower()) to a program, which the runtime carries out. Calls that are repeated find their program again.
-//! Sums that have the [same bits](reproducible) whatever the plan are here too.
+//! A call becomes a [`plan`], which is a collective as data. The plan's algorithm is [chosen](mod@choose) by [`cost`], and the
+//! plan is [lowered](lower()) to a program, which the runtime runs. A repeated call reuses its program. The crate also has sums
+//! with the [same bits](reproducible) for every plan.
 #![forbid(unsafe_code)]
 
 mod around;

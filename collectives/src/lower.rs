@@ -1,4 +1,4 @@
-//! From plans, in elements, to programs, in bytes.
+//! Lowers plans, in elements, to programs, in bytes.
 
 use ripstop_rt::{
     buffer::Wire,
@@ -7,15 +7,15 @@ use ripstop_rt::{
 
 use crate::plan::{Action, Buffer, Plan, Side, Span};
 
-/// The program of a plan for elements of type `T`, with buffers of `input` and `output` elements. O(steps and edges).
+/// Makes the program of a plan for elements of type `T`, with buffers of `input` and `output` elements. O(steps and edges).
 ///
-/// It says that it is [`short`](Builder::short) if that is so on all ranks.
+/// Marks it as [`short`](Builder::short) if the collective is short on all ranks.
 ///
 /// # Errors
-/// A plan that reaches beyond its buffers, or needs more memory than there can be.
+/// A plan that reaches beyond its buffers, or needs more memory than there are addresses.
 ///
 /// # Panics
-/// When the plan has more bytes than a `usize` can count.
+/// Panics if the plan has more bytes than a `usize` can count.
 pub fn lower<T: Wire>(
     plan: &Plan,
     (input, output): (usize, usize),
@@ -38,7 +38,7 @@ pub fn lower<T: Wire>(
     Ok(builder.finish())
 }
 
-/// The size of an element.
+/// Returns the size of an element, in bytes.
 #[derive(Clone, Copy)]
 struct Bytes(usize);
 
@@ -107,7 +107,7 @@ mod tests {
         let first = *program.actions().next().unwrap();
         let from = offload::Buffer::Input.span(24, 72);
         assert!(matches!(first, offload::Action::Copy { from: it, .. } if it == from));
-        // Each message in runs is packed and unpacked.
+        // A message in several runs is packed and unpacked.
         assert!(program.len() > plan.len());
     }
 

@@ -1,4 +1,4 @@
-//! Collectives among neighbours: on grids, and on graphs.
+//! Collectives among neighbors, on grids and on graphs.
 
 use ripstop_rt::{
     Cart, Comm, Result,
@@ -17,27 +17,27 @@ use crate::{
     plan::{Neighbour, Pairing, Place, kept, neighbours},
 };
 
-/// Collectives in which every rank exchanges blocks with its neighbours: on a [`Cart`], the ranks one down and one up each
-/// dimension, in that order; on a [`Graph`](crate::Graph), those that were named.
+/// Collectives in which every rank exchanges blocks with its neighbors. On a [`Cart`], these are the ranks one down and one up
+/// in each dimension, in that order. On a [`Graph`](crate::Graph), they are the ranks that were named.
 ///
-/// The rules are those of [`Collectives`](crate::Collectives). Ranks may call different forms of one collective, with counts and
-/// without: only who are neighbours have to agree on the lengths of blocks. Beyond the edge of a grid that does not wrap around
-/// is nobody: the block for it is skipped, and the one from it stays as it was, zero in a new vector.
+/// The rules are those of [`Collectives`](crate::Collectives). Ranks may call different forms of one collective, with counts
+/// and without, because only neighbors must agree on the lengths of blocks. Beyond the edge of a grid that does not wrap around
+/// there is no rank: the block for it is skipped, and the block from it stays as it was, zero in a new vector.
 pub trait Neighborhood {
-    /// The communicator of the neighbourhood.
+    /// Returns the communicator of the neighborhood.
     fn communicator(&self) -> &Comm;
 
-    /// Whom this rank receives from, and whom it sends to; block `i` is for, or from, neighbour `i`.
+    /// Returns the ranks that this rank receives from and sends to; block `i` is for, or from, neighbor `i`.
     fn edges(&self) -> Edges;
 
-    /// Gives every neighbour this rank's block, and gets theirs. All blocks have the same length.
+    /// Gives every neighbor this rank's block, and gets theirs. All blocks have the same length.
     #[track_caller]
     fn neighbor_all_gather<S: SendBuf>(&self, send: S) -> FreshOp<S> {
         let cut = Cut::one_to_all(send.elems().len());
         fresh(self, "neighbor_all_gather", &cut, send)
     }
 
-    /// As [`neighbor_all_gather`](Self::neighbor_all_gather), into a buffer.
+    /// Like [`neighbor_all_gather`](Self::neighbor_all_gather), into a buffer.
     #[track_caller]
     fn neighbor_all_gather_into<S, R>(&self, send: S, recv: R) -> ExchangeOp<S, R>
     where
@@ -48,14 +48,14 @@ pub trait Neighborhood {
         exchange(self, "neighbor_all_gather_into", &cut, (send, recv))
     }
 
-    /// As [`neighbor_all_gather`](Self::neighbor_all_gather), with blocks of `recv_counts[i]` elements from neighbour `i`.
+    /// Like [`neighbor_all_gather`](Self::neighbor_all_gather), with blocks of `recv_counts[i]` elements from neighbor `i`.
     #[track_caller]
     fn neighbor_all_gather_v<S: SendBuf>(&self, send: S, recv_counts: &[usize]) -> FreshOp<S> {
         let cut = Cut::one_to_all(send.elems().len()).receiving(recv_counts);
         fresh(self, "neighbor_all_gather_v", &cut, send)
     }
 
-    /// As [`neighbor_all_gather_v`](Self::neighbor_all_gather_v), into a buffer.
+    /// Like [`neighbor_all_gather_v`](Self::neighbor_all_gather_v), into a buffer.
     #[track_caller]
     fn neighbor_all_gather_v_into<S, R>(
         &self,
@@ -71,18 +71,18 @@ pub trait Neighborhood {
         exchange(self, "neighbor_all_gather_v_into", &cut, (send, recv))
     }
 
-    /// Gives neighbour `i` block `i`, and gets one of each. All blocks have the same length.
+    /// Gives neighbor `i` block `i`, and gets one block of each neighbor. All blocks have the same length.
     ///
-    /// A rank that receives and sends to nobody does not say with `send` how long they are: on such a rank this is an error, and
-    /// another form is the one to call.
+    /// On a rank that receives but sends to no rank, `send` is empty and does not tell the length of a block. This is an error
+    /// there; such a rank calls another form.
     #[track_caller]
     fn neighbor_all_to_all<S: SendBuf>(&self, send: S) -> FreshOp<S> {
         let cut = Cut::equal(send.elems().len());
         fresh(self, "neighbor_all_to_all", &cut, send)
     }
 
-    /// As [`neighbor_all_to_all`](Self::neighbor_all_to_all), into a buffer. On a rank that sends to nobody, `recv` has room for
-    /// just the blocks that come, and so says how long they are.
+    /// Like [`neighbor_all_to_all`](Self::neighbor_all_to_all), into a buffer. On a rank that sends to no rank, the length of
+    /// `recv` must be that of all blocks together, and so tells the length of a block.
     #[track_caller]
     fn neighbor_all_to_all_into<S, R>(&self, send: S, mut recv: R) -> ExchangeOp<S, R>
     where
@@ -97,7 +97,7 @@ pub trait Neighborhood {
         exchange(self, "neighbor_all_to_all_into", &cut, (send, recv))
     }
 
-    /// As [`neighbor_all_to_all`](Self::neighbor_all_to_all), with `send_counts[i]` elements for neighbour `i`, and
+    /// Like [`neighbor_all_to_all`](Self::neighbor_all_to_all), with `send_counts[i]` elements for neighbor `i`, and
     /// `recv_counts[i]` from it.
     #[track_caller]
     fn neighbor_all_to_all_v<S: SendBuf>(
@@ -110,7 +110,7 @@ pub trait Neighborhood {
         fresh(self, "neighbor_all_to_all_v", &cut, send)
     }
 
-    /// As [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v), into a buffer.
+    /// Like [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v), into a buffer.
     #[track_caller]
     fn neighbor_all_to_all_v_into<S, R>(
         &self,
@@ -127,11 +127,11 @@ pub trait Neighborhood {
         exchange(self, "neighbor_all_to_all_v_into", &cut, (send, recv))
     }
 
-    /// A [`neighbor_all_gather`](Self::neighbor_all_gather) of blocks of `block` elements that is planned once. Making it is a
+    /// Plans a [`neighbor_all_gather`](Self::neighbor_all_gather) of blocks of `block` elements once. Making the plan is a
     /// collective of all ranks.
     ///
     /// # Errors
-    /// As of the other collectives; so for the plans below.
+    /// Those of the other collectives; the same is true for the plans below.
     #[track_caller]
     fn neighbor_all_gather_plan<T: Wire>(
         &self,
@@ -140,8 +140,8 @@ pub trait Neighborhood {
         planned(self, "neighbor_all_gather_plan", &Cut::one_to_all(block))
     }
 
-    /// A [`neighbor_all_gather_v`](Self::neighbor_all_gather_v) of a block of `send_len` elements, and of `recv_counts[i]` from
-    /// neighbour `i`, that is planned once.
+    /// Plans a [`neighbor_all_gather_v`](Self::neighbor_all_gather_v) of a block of `send_len` elements, and of
+    /// `recv_counts[i]` from neighbor `i`, once.
     #[track_caller]
     fn neighbor_all_gather_v_plan<T: Wire>(
         &self,
@@ -152,7 +152,7 @@ pub trait Neighborhood {
         planned(self, "neighbor_all_gather_v_plan", &cut)
     }
 
-    /// A [`neighbor_all_to_all`](Self::neighbor_all_to_all) with blocks of `block` elements that is planned once.
+    /// Plans a [`neighbor_all_to_all`](Self::neighbor_all_to_all) with blocks of `block` elements once.
     #[track_caller]
     fn neighbor_all_to_all_plan<T: Wire>(
         &self,
@@ -168,7 +168,7 @@ pub trait Neighborhood {
         )
     }
 
-    /// A [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v) that is planned once.
+    /// Plans a [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v) once.
     #[track_caller]
     fn neighbor_all_to_all_v_plan<T: Wire>(
         &self,
@@ -180,26 +180,26 @@ pub trait Neighborhood {
     }
 }
 
-/// A rank's neighbours; `None` is beyond an edge.
+/// A rank's neighbors; `None` is beyond an edge of the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "what a neighbourhood is")]
 pub struct Edges {
-    /// Whom it receives from.
+    /// Ranks that this rank receives from.
     pub sources: Vec<Option<usize>>,
-    /// Whom it sends to.
+    /// Ranks that this rank sends to.
     pub destinations: Vec<Option<usize>>,
-    /// Which block is which when two ranks share several edges.
+    /// How blocks match if two ranks share several edges.
     pub pairing: Pairing,
 }
 
-/// How the two buffers are cut. Lengths are in elements.
+/// How the two buffers are divided into blocks. Lengths are in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Cut<'a> {
-    /// Elements that are handed over.
+    /// Elements of the send buffer.
     pub(crate) given: usize,
-    /// Elements that the caller has room for, where that may say how long blocks are.
+    /// Elements of the receive buffer, if its length may tell the length of a block.
     pub(crate) room: Option<usize>,
-    /// The same block goes to all.
+    /// True if all neighbors get the same block.
     pub(crate) one: bool,
     pub(crate) sends: Option<&'a [usize]>,
     pub(crate) recvs: Option<&'a [usize]>,
@@ -238,7 +238,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// The program of a rank, and what it must agree on with its neighbours.
+    /// Makes the program of a rank, and what the rank must agree on with its neighbors.
     fn make<T: Wire>(&self, place: &Place<'_>, edges: &Edges) -> Result<Ready, String> {
         let block = self.block(edges)?;
         let (to, input) = self.ends::<T>("send_counts", &edges.destinations, self.sends, block)?;
@@ -266,7 +266,7 @@ impl<'a> Cut<'a> {
             lower::<T>(&plan, (input, output), false).map_err(|misfit| misfit.to_string())?;
         Ok(Ready {
             program: program.into(),
-            // Neighbours compare the lengths of blocks by their messages.
+            // Messages tell the lengths of blocks, so the signature does not contain them.
             signature: Signature::of(self.verb()).with_type::<T>(),
         })
     }
@@ -279,7 +279,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// The length of a block that has no count.
+    /// Returns the length of a block without a count.
     fn block(&self, edges: &Edges) -> Result<usize, String> {
         let (outgoing, incoming) = (edges.destinations.len(), edges.sources.len());
         if self.one {
@@ -302,7 +302,7 @@ impl<'a> Cut<'a> {
         Ok(all / neighbours)
     }
 
-    /// One side's blocks, and their length in all.
+    /// Returns the blocks of one direction, and their length in all.
     fn ends<T>(
         &self,
         name: &str,
@@ -336,7 +336,7 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// Whether memory may have so many elements.
+/// Returns true if memory can hold `len` elements.
 fn has_room<T>(len: usize) -> bool {
     let bytes = len.checked_mul(size_of::<T>());
     bytes.is_some_and(|bytes| bytes <= BYTES_MAX)
@@ -383,7 +383,7 @@ fn call<'a, T: Wire>(
     Call::of(on.communicator(), name, ready::<T>(on, cut))
 }
 
-/// The program of a call, kept or new.
+/// Returns the program of a call, from the cache or newly made.
 fn ready<T: Wire>(on: &(impl Neighborhood + ?Sized), cut: &Cut<'_>) -> Result<Ready, String> {
     let comm = on.communicator();
     let (place, edges) = (Place::new(comm.rank(), comm.size()), on.edges());
@@ -393,7 +393,7 @@ fn ready<T: Wire>(on: &(impl Neighborhood + ?Sized), cut: &Cut<'_>) -> Result<Re
         || {
             let made = cut.make::<T>(&place, &edges)?;
             comm.name_signature(made.signature, || format!("{} ({})", cut.verb(), T::SIG));
-            // Its numbers are those of edges, of which each has a step.
+            // The numbers of the key belong to edges, each of which has a step; they need no extra weight.
             kept.keep(Around::of(&place, elem, cut, edges), &made, 0);
             Ok(made)
         },

@@ -14,18 +14,18 @@ use ripstop_rt::{
 
 use crate::Reduction;
 
-/// A collective under way. It was started when it was made, and proceeds whether or not it is polled.
+/// A collective in flight. It started when it was made, and proceeds whether or not it is polled.
 ///
-/// It owns its buffers, and gives them back, also with an error; which of them is up to `H`. Dropping it detaches it: the
-/// collective goes on, so that the other ranks complete, and the buffers are dropped afterwards.
+/// It owns its buffers and gives them back, also with an error; `H` determines which of them. Dropping it detaches the
+/// collective, which still completes, so that the other ranks complete too. The buffers are dropped afterwards.
 #[must_use = "await it, or call `detach`"]
 pub struct CollectiveOp<I: SendBuf, O: RecvBuf, H: Home<I, O>> {
     pub(crate) run: ProgramOp<I, O>,
-    /// `None` when it has completed.
+    /// `None` after completion.
     pub(crate) home: Option<H>,
 }
 
-/// A reduction under way: a [`CollectiveOp`], or one on elements that are wider than the caller's.
+/// A reduction in flight: a [`CollectiveOp`], or one on elements that are wider than the caller's.
 #[must_use = "await it, or call `detach`"]
 pub struct ReductionOp<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> {
     way: Way<I, O, H, A>,
@@ -39,46 +39,46 @@ enum Way<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> {
     ),
 }
 
-/// Brings a wide result home, into the buffer that has waited for it.
+/// Converts a wide result to the caller's elements, in the buffer that was kept for it.
 type Finish<A, R> = Box<dyn FnOnce(Result<Vec<A>, Error>) -> R + Send>;
 
 type Outcome<I, O, H> = Result<<H as Home<I, O>>::Done, <H as Home<I, O>>::Failure>;
 
-/// What a collective makes of its two buffers in the end.
+/// How a collective returns its two buffers.
 pub trait Home<I, O>: Unpin {
-    /// What a success gives.
+    /// The result of a success.
     type Done;
-    /// What a failure gives.
+    /// The result of a failure.
     type Failure;
 
-    /// It went well.
+    /// Returns the result of a success.
     fn done(self, input: I, output: O) -> Self::Done;
 
-    /// It did not.
+    /// Returns the result of a failure.
     fn failed(self, failure: OpError<(I, O)>) -> Self::Failure;
 }
 
-/// No buffer comes home.
+/// Returns no buffer.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Nothing;
 
-/// The one buffer that the collective works in.
+/// Returns the one buffer that the collective works in.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct InPlace;
 
-/// Both buffers: the one that was sent from, and the one that was received into.
+/// Returns both buffers, the sent one and the received one.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Both;
 
-/// A new vector with the result; after a failure, what was to be sent.
+/// Returns a new vector with the result, or the send buffer after a failure.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Fresh;
 
-/// As [`Fresh`], with `Some` on the ranks that have a result.
+/// Like [`Fresh`], with `Some` on the ranks that have a result.
 #[derive(Clone, Copy, Debug)]
 pub struct FreshAt(pub(crate) bool);
 
@@ -94,7 +94,7 @@ pub type ExchangeOp<S, R> = CollectiveOp<S, R, Both>;
 pub type FreshOp<S> = CollectiveOp<S, Vec<<S as SendBuf>::Elem>, Fresh>;
 /// The future of a collective whose result is a new vector on some ranks.
 pub type FreshAtOp<S> = CollectiveOp<S, Vec<<S as SendBuf>::Elem>, FreshAt>;
-/// What travels in a reduction of a buffer.
+/// The elements that travel in a reduction of a buffer.
 type AccOf<B, R> = <R as Reduction<<B as SendBuf>::Elem>>::Acc;
 /// The future of a reduction that works in one buffer.
 pub type ReduceInPlaceOp<B, R> = ReductionOp<NoBuf, B, InPlace, AccOf<B, R>>;
@@ -113,10 +113,10 @@ impl<I: SendBuf, O: RecvBuf, H: Home<I, O>> CollectiveOp<I, O, H> {
         }
     }
 
-    /// Lets it go on by itself; same as dropping it.
+    /// Detaches the collective, as dropping this future does.
     pub fn detach(self) {}
 
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting it would not wait.
     pub fn is_done(&self) -> bool {
         self.run.is_done()
     }
@@ -149,10 +149,10 @@ impl<I: SendBuf, O: RecvBuf, H: Home<I, O>, A: Wire> ReductionOp<I, O, H, A> {
         Self { way }
     }
 
-    /// Lets it go on by itself; same as dropping it.
+    /// Detaches the collective, as dropping this future does.
     pub fn detach(self) {}
 
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting it would not wait.
     pub fn is_done(&self) -> bool {
         match &self.way {
             Way::Direct(op) => op.is_done(),

@@ -22,18 +22,19 @@ use crate::{
     tuning::AUTO,
 };
 
-/// A collective with its buffers, planned once: each [`run`](Self::run) is one call of it, and plans nothing. By messages it
-/// allocates nothing either. What its steps are as tasks of an adapter is found out in the first run; the others write
-/// their lists from that, with their own thresholds. A [`ReproducibleSum`](crate::ReproducibleSum) makes what travels in
-/// every run, and what comes of it.
+/// A collective with its buffers, planned once: each [`run`](Self::run) is one call of it, and plans nothing. Runs by messages
+/// allocate nothing either. On a driver that runs task lists, the first run finds out which tasks the steps become; later runs
+/// write their lists from that, with their own thresholds. A [`ReproducibleSum`](crate::ReproducibleSum) allocates the widened
+/// elements and the result in every run.
 ///
-/// All ranks run it as often, in the same place of the order of their collectives. Made by [`Collectives::all_to_all_plan`] and
-/// its like; `K` says whether it works [in place](Shared) or [from one buffer into another](Apart).
+/// All ranks run it equally often, at the same places in the order of their collectives. It is made by
+/// [`Collectives::all_to_all_plan`] and similar methods. `K` says whether it works [in place](Shared) or [from one buffer into
+/// another](Apart).
 pub struct Persistent<T: Wire, K> {
     comm: Comm,
     name: &'static str,
     ready: Ready,
-    /// Bytes of what travels of one element.
+    /// Bytes that travel for each element.
     elem: usize,
     reduces: Option<Reduces<T>>,
     send: Vec<T>,
@@ -41,12 +42,12 @@ pub struct Persistent<T: Wire, K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// One buffer, for what is given and what comes out.
+/// One buffer for both input and output.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Shared;
 
-/// One buffer for what is given, and one for what comes out.
+/// One buffer for the input and one for the output.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Apart;
@@ -58,34 +59,34 @@ pub type InPlacePlan<T> = Persistent<T, Shared>;
 /// A collective from one buffer into another that is planned once.
 pub type ExchangePlan<T> = Persistent<T, Apart>;
 
-/// One run of a planned collective. It was started when it was made, and proceeds whether or not it is polled.
+/// One run of a planned collective. It started when it was made, and proceeds whether or not it is polled.
 ///
-/// Dropping it lets the collective go on by itself, with the buffers: the plan then has new ones, of zeros.
+/// Dropping it detaches the collective together with its buffers; the plan then gets new ones, of zeros.
 #[must_use = "await it"]
 pub struct PlanOp<'a, T: Wire, K> {
     run: Run<T>,
-    /// `None` when it has completed.
+    /// `None` after completion.
     plan: Option<&'a mut Persistent<T, K>>,
 }
 
 /// How the runs of a plan reduce.
 pub(crate) struct Reduces<T: Wire> {
     again: Box<dyn Fn() -> Reducer + Send>,
-    /// Where elements are widened before they travel.
+    /// Set if elements are widened before they travel.
     widen: Option<Widen<T>>,
 }
 
-/// Widens what both buffers hold, and begins a run with that when they are handed over too.
+/// Widens the elements of both buffers, and returns a function that begins a run with them once it gets the buffers too.
 type Widen<T> = fn(&[T], &[T]) -> Begin<T>;
 type Begin<T> = Box<dyn FnOnce(Start<'_>, Buffers<T>) -> Run<T>>;
 type Buffers<T> = (Vec<T>, Vec<T>);
 
-/// A run that has its turn.
+/// A run that has its place in the order of collectives.
 struct Start<'a> {
     comm: &'a Comm,
     name: &'static str,
     turn: Turn,
-    /// Or why there can be none.
+    /// The collective, or the reason why there is none.
     collective: Result<Collective, String>,
 }
 
@@ -98,7 +99,7 @@ enum Run<T: Wire> {
 trait Widened<T>: fmt::Debug + Send {
     fn is_done(&self) -> bool;
 
-    /// How it ended, and the buffers of the plan.
+    /// Polls for the outcome and the buffers of the plan.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, Buffers<T>)>;
 }
 
@@ -108,7 +109,7 @@ struct Wide<T, A: Wire> {
     narrow: fn(&[A]) -> Vec<T>,
 }
 
-/// The plan of what is asked for, once all ranks have agreed on it.
+/// Plans what is asked for, and completes when all ranks have agreed on it.
 #[track_caller]
 pub(crate) fn planned<T: Wire, K, C: Collectives + ?Sized>(
     on: &C,
@@ -119,7 +120,7 @@ pub(crate) fn planned<T: Wire, K, C: Collectives + ?Sized>(
     draft.agreed(comm.clone(), None)
 }
 
-/// As [`planned`], with an operation that can be had again for every run.
+/// Like [`planned`], with an operation that can be made anew for every run.
 #[track_caller]
 pub(crate) fn planned_with<T: Wire, K, O: Reduction<T> + Clone, C: Collectives + ?Sized>(
     on: &C,
@@ -152,7 +153,7 @@ fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> Begin<T> {
     })
 }
 
-/// What a plan asks for, until all ranks have agreed on it.
+/// A plan that the ranks have not agreed on yet.
 pub(crate) struct Draft<T> {
     name: &'static str,
     planned: Result<Planned<T>, String>,
@@ -168,13 +169,13 @@ struct Planned<T> {
 }
 
 impl<T: Wire> Draft<T> {
-    /// Lets the ranks compare what they have planned.
+    /// Starts the comparison of what the ranks have planned.
     #[track_caller]
     pub(crate) fn new(comm: &Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
         Self::travelling(comm, name, ready, size_of::<T>())
     }
 
-    /// As [`new`](Self::new), where `elem` bytes travel of each element.
+    /// Like [`new`](Self::new), with `elem` bytes that travel for each element.
     #[track_caller]
     fn travelling(
         comm: &Comm,
@@ -186,7 +187,7 @@ impl<T: Wire> Draft<T> {
         let mut meeting = Call::new::<u8>(comm, &AUTO, &barrier);
         let planned = ready.and_then(|ready| Planned::of(ready, elem));
         match &planned {
-            // Where counts are a rank's own, the first run compares them.
+            // If counts belong to one rank alone, the first run compares them.
             Ok(Planned { ready, .. }) => meeting.agree_on(ready.signature),
             Err(sentence) => meeting.refuse(sentence.clone()),
         }
@@ -197,7 +198,7 @@ impl<T: Wire> Draft<T> {
         }
     }
 
-    /// The plan that all ranks have agreed on.
+    /// Waits until all ranks agree, and returns the plan.
     pub(crate) async fn agreed<K>(
         self,
         comm: Comm,
@@ -236,7 +237,7 @@ impl<T: Wire> Planned<T> {
     }
 }
 
-/// Makes the buffers of a plan that are not there.
+/// Makes the missing buffers of a plan.
 ///
 /// # Errors
 /// There is no memory for one.
@@ -258,10 +259,10 @@ fn fit<T: Wire>(
 }
 
 impl<T: Wire, K> Persistent<T, K> {
-    /// Runs it. The result is the output, as long as nobody needs it for the next run.
+    /// Runs the collective. The future resolves to the output, which is borrowed from the plan.
     ///
     /// # Errors
-    /// As the calls of the collective. The plan stays whole, but there are no more collectives on its communicator.
+    /// Those of the collective's calls. The plan stays valid, but its communicator allows no more collectives.
     #[track_caller]
     pub fn run(&mut self) -> PlanOp<'_, T, K> {
         let fits = self.fit();
@@ -281,7 +282,7 @@ impl<T: Wire, K> Persistent<T, K> {
         let start = Start {
             comm: &self.comm,
             name: self.name,
-            // What was the user's code may have panicked before: a turn that is taken has to be used.
+            // The user's code above may panic, so the place is reserved only here: a reserved place must be used.
             turn: self.comm.reserve_collective(),
             collective: fits.map(|()| collective),
         };
@@ -295,7 +296,7 @@ impl<T: Wire, K> Persistent<T, K> {
         }
     }
 
-    /// New buffers, if the last run went off with them.
+    /// Makes new buffers if the last run was dropped with them.
     fn fit(&mut self) -> Result<(), String> {
         fit(&self.ready, self.elem, &mut self.send, &mut self.recv)
     }
@@ -306,19 +307,19 @@ impl<T: Wire, K> Persistent<T, K> {
 }
 
 impl<T: Wire> Persistent<T, Apart> {
-    /// What the next run sends; zeros at the start.
+    /// Returns the input of the next run; zeros at the start.
     ///
     /// # Panics
-    /// A run that was dropped went off with the buffers, and there is no memory for others.
+    /// Panics if a dropped run took the buffers and there is no memory for new ones.
     pub fn send_mut(&mut self) -> &mut [T] {
         self.have_fit();
         &mut self.send
     }
 
-    /// What the last run received; zeros at the start.
+    /// Returns the output of the last run; zeros at the start.
     ///
     /// # Panics
-    /// A run that was dropped went off with the buffers, and there is no memory for others.
+    /// Panics if a dropped run took the buffers and there is no memory for new ones.
     pub fn recv_mut(&mut self) -> &mut [T] {
         self.have_fit();
         &mut self.recv
@@ -326,10 +327,10 @@ impl<T: Wire> Persistent<T, Apart> {
 }
 
 impl<T: Wire> Persistent<T, Shared> {
-    /// What the next run works on, and what the last one left; zeros at the start.
+    /// Returns the buffer that holds the result of the last run and the input of the next; zeros at the start.
     ///
     /// # Panics
-    /// A run that was dropped went off with the buffers, and there is no memory for others.
+    /// Panics if a dropped run took the buffers and there is no memory for new ones.
     pub fn data_mut(&mut self) -> &mut [T] {
         self.have_fit();
         &mut self.recv
@@ -377,7 +378,7 @@ impl<T: Wire, A: Wire> Widened<T> for Wide<T, A> {
 }
 
 impl<T: Wire, K> PlanOp<'_, T, K> {
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting it would not wait.
     pub fn is_done(&self) -> bool {
         match &self.run {
             Run::Direct(run) => run.is_done(),

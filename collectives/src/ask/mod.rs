@@ -1,4 +1,4 @@
-//! What a call asks for: checked, and made into a program.
+//! A collective call as data: its arguments are checked, then made into a program.
 
 use ripstop_rt::{
     buffer::Wire,
@@ -29,27 +29,27 @@ pub(crate) enum Verb {
     Exscan,
 }
 
-/// A call of one rank. Lengths are in elements.
+/// The arguments of one rank's call. Lengths are in elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask<'a> {
-    /// What errors call it.
+    /// The name of the call in errors.
     pub(crate) name: &'static str,
     pub(crate) verb: Verb,
     pub(crate) root: usize,
-    /// Of the buffer, or of one block where there are no counts.
+    /// The length of the buffer, or of one block if the call has no counts.
     pub(crate) len: usize,
-    /// The length of each rank's block: all ranks have the same ones, but for an all-to-all.
+    /// The length of each rank's block. All ranks pass the same counts, except to an all-to-all.
     pub(crate) counts: Option<&'a [usize]>,
-    /// For an all-to-all with counts: of the blocks to be received.
+    /// The lengths of the blocks to receive, for an all-to-all with counts.
     pub(crate) incoming: &'a [usize],
-    /// What the reduction allows, and what it is called.
+    /// The order of operands that the reduction needs.
     pub(crate) order: Order,
     pub(crate) op: &'static str,
-    /// What is wrong with it, if that is known already.
+    /// The fault of an argument, if one was found before the arguments were checked together.
     pub(crate) wrong: Option<String>,
 }
 
-/// What runs, and what all ranks must agree on.
+/// The program that runs, and the signature that all ranks must agree on.
 pub(crate) struct Made {
     pub(crate) program: Program,
     pub(crate) signature: Signature,
@@ -94,7 +94,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// An equal part of `all` elements for each of `size` ranks.
+    /// Divides `all` elements equally among `size` ranks.
     pub(crate) fn share(self, all: usize, size: usize) -> Self {
         if all.is_multiple_of(size) {
             return self.len(all / size);
@@ -116,11 +116,11 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Elements that this rank gives and gets.
+    /// Returns the lengths of this rank's input and output, in elements.
     ///
     /// # Errors
-    /// What is wrong already, a rank that there is not, another number of counts than ranks, more elements than memory can
-    /// have: as a sentence.
+    /// A sentence, if the call was already wrong, `root` is no rank, the number of counts is not the number of ranks, or the
+    /// elements need more memory than there are addresses.
     pub(crate) fn lens(&self, place: &Place<'_>, elem: usize) -> Result<(usize, usize), String> {
         let (me, size) = (place.rank(), place.size());
         if let Some(sentence) = &self.wrong {
@@ -159,7 +159,7 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// The length of all blocks.
+    /// Returns the length of all blocks together.
     fn total(
         &self,
         name: &str,
@@ -184,7 +184,7 @@ impl<'a> Ask<'a> {
                 .try_fold(0_usize, |all, count| all.checked_add(*count)),
             None => self.len.checked_mul(size),
         };
-        // Plans have scratch for what they are given, a few times; leaders of nodes, for what each of their node has.
+        // Scratch of a plan is at most a few times its buffers, or, for the leader of a node, those of all ranks of the node.
         let times = match self.verb {
             Verb::AllToAll => size.saturating_mul(4),
             _ => 4,
@@ -202,10 +202,10 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// The program of this rank, with the algorithm that the guide chooses.
+    /// Makes the program of this rank, with the algorithm that the guide chooses.
     ///
     /// # Errors
-    /// As [`lens`](Self::lens), or a named algorithm that does not fit: as a sentence.
+    /// A sentence: those of [`lens`](Self::lens), or a named algorithm that does not fit.
     pub(crate) fn make<T: Wire>(
         &self,
         place: &Place<'_>,
@@ -225,24 +225,24 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// Whether it is over before a host has been woken a few times, or counts as such. The same on all ranks.
+    /// Returns true if the call completes before a host would be woken a few times. The result is the same on all ranks.
     ///
-    /// What a rank does alone is: there is nothing for an adapter in it. Reductions do, of any length: those of floats need the
-    /// host at every step. Integers, which some adapters combine, are not told apart: they go by task lists where the settings
-    /// say that all collectives do.
+    /// A call of a single rank counts as short, because there is nothing for an adapter to do. Reductions of any length count
+    /// as short too: those of floats need the host at every step. Integers, which some adapters combine, are not told apart;
+    /// they go by task lists if the settings say that all collectives do.
     fn is_short(&self, cost_ns: f64, size: usize) -> bool {
         let reduces = matches!(
             self.verb,
             Verb::Reduce | Verb::AllReduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan
         );
-        // How long the blocks of an all-to-all with counts are is not known everywhere.
+        // No rank knows the lengths of all blocks of an all-to-all with counts.
         let is_known = self.verb != Verb::AllToAll || self.counts.is_none();
         size == 1 || reduces || is_known && cost_ns < SHORT_NS
     }
 
     fn plan(&self, place: &Place<'_>, guide: &Guide<'_>, elem: usize) -> Chosen {
         if self.is_empty() {
-            // Also who has nothing to say says it: somebody may think otherwise.
+            // A rank without elements takes part too, so that a rank with other arguments is detected.
             return Chosen::only("none", Barrier::Dissemination.plan(place));
         }
         let (root, len, order) = (self.root, self.len, self.order);
@@ -283,7 +283,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Whether all ranks know that nothing moves.
+    /// Returns true if all ranks know that no element moves.
     fn is_empty(&self) -> bool {
         match (self.verb, self.counts) {
             (Verb::Barrier, _) | (Verb::AllToAll, Some(_)) => false,
@@ -292,12 +292,12 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// As the chooser sees it: the same on all ranks.
+    /// Returns the shape that the chooser sees; it is the same on all ranks.
     fn shape(&self, place: &Place<'_>, elem: usize) -> Shape {
         let size = place.size();
         let all = self.counts.map(|counts| counts.iter().sum::<usize>());
         let len = match (self.verb, all) {
-            // Its counts are different on all ranks; each block is a message, whatever the algorithm.
+            // Counts differ between ranks. Each block is one message, whatever the algorithm.
             (Verb::AllToAll, Some(_)) => 1,
             (Verb::ReduceScatter, all) => all.unwrap_or(self.len * size),
             (_, Some(all)) => all.div_ceil(size),
@@ -312,7 +312,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// What it is in words, for ranks that turn out to call different ones.
+    /// Describes the call, for the error when two ranks have called different collectives.
     pub(crate) fn words<T: Wire>(&self) -> String {
         let mut words = Vec::new();
         if matches!(
@@ -347,7 +347,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// An algorithm, what it costs, and its plan.
+/// An algorithm, its cost and its plan.
 struct Chosen {
     algorithm: String,
     cost_ns: f64,
@@ -355,7 +355,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// The one that the call names, or the best.
+    /// Plans with the algorithm that the call names, or with the best one.
     fn of<A: Algorithm>(
         guide: &Guide<'_>,
         named: Option<A>,
@@ -364,7 +364,7 @@ impl Chosen {
     ) -> Self {
         let algorithm = guide.choose(named, shape);
         let plan = plan(algorithm);
-        // Of what there is no plan of there may be no end.
+        // The cost of an algorithm that cannot be planned is not computed: its formula may not terminate.
         let cost_ns = match &plan {
             Ok(_) => time_ns(algorithm, shape, &guide.machine),
             Err(_) => 0.0,
@@ -376,7 +376,7 @@ impl Chosen {
         }
     }
 
-    /// There is no other one.
+    /// Wraps the plan of a collective that has only one algorithm.
     fn only(name: &str, plan: Result<Plan, Unfit>) -> Self {
         Self {
             algorithm: name.to_owned(),
@@ -386,11 +386,11 @@ impl Chosen {
     }
 }
 
-/// What takes longer is worth being handed to an adapter: a host that is woken for each of its steps instead is woken several
-/// times meanwhile, and in what is shorter the leave to send, which adapters wait for, is most of it.
+/// Calls that take longer than this are worth handing to an adapter. Below it, most of the time is the permission to send,
+/// which adapters wait for. Above it, a host that is woken for each step would be woken several times.
 const SHORT_NS: f64 = 20_000.0;
 
-/// What a buffer can have.
+/// The largest size of a buffer, in bytes.
 pub(crate) const BYTES_MAX: usize = isize::MAX as usize;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What each algorithm costs, when it fits, and with which parameters it is worth a try.
+//! For each algorithm: its cost, when it fits, and the parameters that are worth trying.
 
 use super::{Algorithm, Shape, forms::Model};
 use crate::{
@@ -9,12 +9,12 @@ use crate::{
     },
 };
 
-/// Ranks of the largest group in which everybody sends to everybody what could go in rounds: what the model does not know of, a
-/// message's room at its receiver, grows with them.
+/// The largest group for which algorithms are considered in which each rank sends to each other rank at once. The model does
+/// not count the memory of each message at its receiver, which grows with the group.
 const FLAT_MAX: usize = 16;
 
-/// What a message costs beyond its bytes that does not lie where its receiver looks for it. From `all_reduce` of 32 and 64 KiB by
-/// two ranks, in one round and in two.
+/// Time per message, besides its bytes, if it does not land in a collective slot, where the receiver polls for it. From
+/// `all_reduce` of 32 and 64 KiB by two ranks, in one round and in two.
 const MEETING_NS: f64 = 2000.0;
 
 impl Algorithm for Barrier {
@@ -95,7 +95,7 @@ impl Algorithm for Bcast {
     }
 }
 
-/// Gather and scatter are each other's mirror.
+/// Gather and scatter cost the same, with sending and receiving exchanged.
 macro_rules! rooted {
     ($name:ident, $collective:literal, $row:ident) => {
         impl Algorithm for $name {
@@ -267,7 +267,7 @@ impl Algorithm for AllReduce {
 }
 
 impl AllReduce {
-    /// Rounds of two ranks of a node whose messages do not lie where their receiver looks for them.
+    /// Returns the number of rounds of two ranks of a node whose messages do not land in collective slots.
     fn meetings(self, shape: &Shape, machine: &Machine) -> f64 {
         let has_cells = machine.cell_bytes > 0 && machine.per_node > 1;
         match self {
@@ -307,7 +307,7 @@ impl Algorithm for ReduceScatter {
     }
 }
 
-/// Down or up a tree in which nobody has more than `arity` children, filled level by level.
+/// Returns the time down or up a tree of at most `arity` children per rank, filled level by level.
 fn kary(model: &Model<'_>, arity: usize, bytes: f64) -> f64 {
     let arity = arity.min(model.size);
     let (mut parents, mut reached, mut total_ns) = (1, 1, 0.0);
@@ -326,7 +326,7 @@ fn kary(model: &Model<'_>, arity: usize, bytes: f64) -> f64 {
     total_ns
 }
 
-/// From rank to rank; the slowest link sets the pace.
+/// Returns the time from rank to rank in a chain; the slowest link sets the pace.
 fn chain(model: &Model<'_>, bytes: f64, segments: usize) -> f64 {
     if model.size == 1 {
         return 0.0;
@@ -343,7 +343,7 @@ fn chain(model: &Model<'_>, bytes: f64, segments: usize) -> f64 {
     between + inside + (segments - 1) as f64 * (slowest.overhead_ns + slowest.busy_ns(part))
 }
 
-/// The number of segments, a power of two, with which a chain is fastest.
+/// Returns the number of segments, a power of two, with which a chain is fastest.
 fn segments(model: &Model<'_>, bytes: f64) -> usize {
     let powers = (0..=SEGMENTS_LOG2_MAX).map(|bits| 1 << bits);
     let cost_ns = |segments: &usize| chain(model, bytes, *segments);
@@ -366,7 +366,7 @@ fn rabenseifner(model: &Model<'_>, bytes: f64) -> f64 {
     halving(model, bytes, |d| d) + regather(model, bytes) + model.if_folded(bytes)
 }
 
-/// Halves of the vector are exchanged and combined; `distance` of the round in which 1/(2d) of it moves.
+/// Returns the time to exchange and combine halves of the vector. `distance` is that of the round in which 1/(2d) of it moves.
 fn halving(model: &Model<'_>, bytes: f64, distance: impl Fn(usize) -> usize) -> f64 {
     let round = |d: usize| {
         let part = bytes / (2 * d) as f64;
@@ -375,7 +375,7 @@ fn halving(model: &Model<'_>, bytes: f64, distance: impl Fn(usize) -> usize) -> 
     merging(model, bytes) + powers(model.power()).map(round).sum::<f64>()
 }
 
-/// The way back after a [`halving`].
+/// Returns the time of the way back after a [`halving`].
 fn regather(model: &Model<'_>, bytes: f64) -> f64 {
     let rounds = powers(model.power());
     rounds
@@ -383,7 +383,7 @@ fn regather(model: &Model<'_>, bytes: f64) -> f64 {
         .sum()
 }
 
-/// What merging ranks, where they are no power of two, costs at the start of a reduction.
+/// Returns the time to merge ranks at the start of a reduction if their number is no power of two.
 fn merging(model: &Model<'_>, bytes: f64) -> f64 {
     if model.size.is_power_of_two() {
         0.0
@@ -392,7 +392,7 @@ fn merging(model: &Model<'_>, bytes: f64) -> f64 {
     }
 }
 
-/// Sends under way at a time: data taken from UCC's defaults for its pairwise algorithm.
+/// Returns the number of sends in flight. The numbers are UCC's defaults for its pairwise algorithm.
 fn window(shape: &Shape) -> usize {
     match (shape.size, shape.bytes) {
         (..=8, _) => shape.size,

@@ -1,11 +1,11 @@
-//! The closed forms that the algorithms' costs are made of. All in nanoseconds; messages in bytes.
+//! The closed forms of which the costs of algorithms consist. Times are in nanoseconds, messages in bytes.
 
 use crate::{
     cost::{LogGP, Machine},
     plan::shape::powers,
 };
 
-/// A group on a machine.
+/// A group of ranks on a machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Model<'a> {
     pub(super) machine: &'a Machine,
@@ -13,7 +13,7 @@ pub(super) struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// Ranks of this group on a node.
+    /// Returns the number of this group's ranks on a node.
     pub(super) fn local(&self) -> usize {
         self.machine.per_node.min(self.size)
     }
@@ -22,17 +22,17 @@ impl<'a> Model<'a> {
         self.size.div_ceil(self.machine.per_node)
     }
 
-    /// One message, alone.
+    /// Returns the time of one message, alone.
     pub(super) fn hop(link: &LogGP, bytes: f64) -> f64 {
         2.0 * link.overhead_ns + link.latency_ns + link.transfer_ns(bytes)
     }
 
-    /// One message to a rank so far away, alone.
+    /// Returns the time of one message to the rank `distance` away, alone.
     pub(super) fn far(&self, bytes: f64, distance: usize) -> f64 {
         Self::hop(self.link(distance), bytes)
     }
 
-    /// Every rank sends to the rank so far ahead, around the end.
+    /// Returns the time in which every rank sends to the rank `distance` ahead, around the end.
     pub(super) fn shift(&self, bytes: f64, distance: usize) -> f64 {
         let inside = Self::hop(&self.machine.inside, bytes);
         if self.nodes() == 1 {
@@ -46,8 +46,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Shifts by 1, 2, 4, … one after the other. From one rank to the next, the short ones together cross the end of a node
-    /// once.
+    /// Returns the time of shifts by 1, 2, 4, … in sequence. From one rank to the next, the short shifts together cross the end
+    /// of a node once.
     pub(super) fn shifts(&self, bytes: impl Fn(usize) -> f64) -> f64 {
         let near = |distance: &usize| *distance < self.local();
         let inside = |distance: usize| Self::hop(&self.machine.inside, bytes(distance));
@@ -61,8 +61,8 @@ impl<'a> Model<'a> {
             + long.sum::<f64>()
     }
 
-    /// Blocks go around a ring, with some work at each stop. The last block meets every end of a node; no link is faster than
-    /// its messages.
+    /// Returns the time of blocks that travel around a ring, with some work at each stop. The last block crosses the end of
+    /// every node, and no link passes messages faster than it can carry them.
     pub(super) fn ring(&self, bytes: f64, work_ns: f64) -> f64 {
         let (inside, across) = (&self.machine.inside, &self.machine.across);
         let hops = self.size - 1;
@@ -75,27 +75,27 @@ impl<'a> Model<'a> {
         travel.max(Self::row(across, bytes, hops)) + hops as f64 * work_ns
     }
 
-    /// Every rank that stays after folding exchanges with the one whose number differs in this bit.
+    /// Returns the time in which each rank that remains after folding exchanges with the rank whose number differs in `bit`.
     pub(super) fn exchange(&self, bytes: f64, bit: usize) -> f64 {
         let distance = if self.size.is_power_of_two() {
             bit
         } else {
             2 * bit
         };
-        // Blocks of twice the distance that fill nodes evenly do not leave them.
+        // If nodes are filled evenly by blocks of twice the distance, no message leaves its node.
         if self.machine.per_node.is_multiple_of(2 * distance) {
             return Self::hop(&self.machine.inside, bytes);
         }
         self.shift(bytes, distance)
     }
 
-    /// So many ranks of each node send to other nodes.
+    /// Returns the time in which `ranks` ranks of each node send to other nodes.
     pub(super) fn crossing(&self, bytes: f64, ranks: usize) -> f64 {
         let link = &self.machine.across;
         Self::hop(link, bytes) + (ranks - 1) as f64 * link.busy_ns(bytes)
     }
 
-    /// One rank's messages, one after the other, to `count` others; the time until the last one is there.
+    /// Returns the time until the last of `count` messages of one rank, sent one after the other, has arrived.
     pub(super) fn row(link: &LogGP, bytes: f64, count: usize) -> f64 {
         if count == 0 {
             return 0.0;
@@ -104,7 +104,7 @@ impl<'a> Model<'a> {
         Self::hop(link, bytes) + (count - 1) as f64 * each
     }
 
-    /// As many messages, one from each of `count` ranks, to one.
+    /// Returns the time until one rank has received a message from each of `count` ranks.
     pub(super) fn incast(link: &LogGP, bytes: f64, count: usize) -> f64 {
         if count == 0 {
             return 0.0;
@@ -113,7 +113,7 @@ impl<'a> Model<'a> {
         Self::hop(link, bytes) + (count - 1) as f64 * each
     }
 
-    /// Everybody to everybody: each rank's messages one after the other, and each port's.
+    /// Returns the time of all pairs. The messages of each rank, and those of each port, follow each other.
     pub(super) fn all_pairs(&self, bytes: f64) -> f64 {
         if self.size == 1 {
             return 0.0;
@@ -125,15 +125,15 @@ impl<'a> Model<'a> {
         let rank = of_link(inside, near) + of_link(across, far);
         let port = (self.local() * far) as f64 * across.busy_ns(bytes);
         let last = if far > 0 { across } else { inside };
-        // After the last message nobody has to keep a distance.
+        // No gap is needed after the last message.
         rank.max(port) - last.busy_ns(bytes)
             + last.transfer_ns(bytes)
             + last.latency_ns
             + last.overhead_ns
     }
 
-    /// The levels of a binomial tree over a group, the highest first: the ranks that are divided, and those of them that are
-    /// handed to a child.
+    /// Returns the levels of a binomial tree over a group, the highest first. For each level: the ranks that are divided, and
+    /// how many of them are given to a child.
     pub(super) fn levels(size: usize) -> impl Iterator<Item = (usize, usize)> {
         let halves = std::iter::successors(Some(size), |left| Some(left.div_ceil(2)));
         halves
@@ -141,7 +141,7 @@ impl<'a> Model<'a> {
             .map(|left| (left, left.div_ceil(2)))
     }
 
-    /// Down or up a binomial tree, with messages of a length that depends on the subtree.
+    /// Returns the time down or up a binomial tree, with messages whose length depends on the subtree.
     pub(super) fn binomial(&self, bytes: impl Fn(usize) -> f64) -> f64 {
         let level = |(all, half)| {
             let link = if all <= self.local() {
@@ -162,12 +162,12 @@ impl<'a> Model<'a> {
         bytes / 1024.0 * self.machine.reduce_ns_per_kib
     }
 
-    /// The ranks that stay after folding to a power of two.
+    /// Returns the number of ranks that remain after folding to a power of two.
     pub(super) const fn power(&self) -> usize {
         1 << self.size.ilog2()
     }
 
-    /// One message between neighbours if there are more ranks than the power of two.
+    /// Returns the time of one message between neighbors if the number of ranks is no power of two, otherwise zero.
     pub(super) fn if_folded(&self, bytes: f64) -> f64 {
         if self.size.is_power_of_two() {
             0.0
@@ -176,7 +176,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The first ranks of the nodes, each alone on its port; `lone` is the [`Machine::lone`] of this one.
+    /// Returns the group of the first ranks of the nodes, each alone on its port. `lone` is the [`Machine::lone`] of this
+    /// machine.
     pub(super) fn leaders<'m>(&self, lone: &'m Machine) -> Model<'m> {
         Model {
             machine: lone,
@@ -184,7 +185,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The ranks of one node.
+    /// Returns the group of the ranks of one node.
     pub(super) fn node(&self) -> Self {
         Self {
             size: self.local(),
@@ -202,7 +203,7 @@ impl<'a> Model<'a> {
 }
 
 impl Machine {
-    /// The same links with one rank on each node.
+    /// Returns a machine with the same links and one rank on each node.
     pub(super) const fn lone(&self) -> Self {
         Self {
             per_node: 1,

@@ -1,4 +1,4 @@
-//! Which algorithm for which collective: the cheapest by its closed form on a described machine, of those that fit.
+//! Chooses the algorithm of a collective: the cheapest one that fits, by closed forms, on a described machine.
 //!
 //! ```
 //! use ripstop_collectives::{choose::{Shape, Table}, cost::{LogGP, Machine}, plan::AllToAll};
@@ -34,18 +34,18 @@ mod total;
 #[doc(hidden)]
 pub use self::total::{Load, Total};
 
-/// The algorithms of a collective, as the chooser sees them: those of [`plan`](crate::plan), and no others.
+/// The algorithms of a collective, as the chooser sees them. Only the enums of [`plan`](crate::plan) implement it.
 pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> + Total {
-    /// What the collective is called.
+    /// The name of the collective.
     const COLLECTIVE: &'static str;
 
-    /// All algorithms, with the parameters that are worth a try for this shape.
+    /// Returns all algorithms, with the parameters that are worth trying for this shape.
     fn variants(shape: &Shape, machine: &Machine) -> Vec<Self>;
 
-    /// Whether `plan` would not refuse.
+    /// Returns true if `plan` accepts this shape.
     fn fits(self, shape: &Shape, machine: &Machine) -> bool;
 
-    /// About how long it takes, in nanoseconds, where each rank has a processor.
+    /// Returns about how long the algorithm takes, in nanoseconds, if each rank has a processor of its own.
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64;
 }
 
@@ -54,19 +54,19 @@ pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown>
 pub struct Shape {
     /// Ranks in the group.
     pub size: usize,
-    /// The length of the buffer of bcast, reduce, all_reduce and reduce_scatter (there, of the input); of one block, or of an
-    /// average one, for the others.
+    /// Bytes of the whole buffer for bcast, reduce, all_reduce and reduce_scatter (there, of the input). Bytes of one block, or
+    /// of an average block, for the others.
     pub bytes: usize,
     /// The order of operands that a reduction needs.
     pub order: Order,
-    /// Blocks have several lengths.
+    /// True if blocks have different lengths.
     pub ragged: bool,
-    /// Ranks know a map of their nodes, and each node's ranks follow each other.
+    /// True if ranks know which ranks share a node, and the ranks of each node are consecutive.
     pub mapped: bool,
 }
 
 impl Shape {
-    /// An empty message among `size` ranks; the operation commutes, blocks are even, and nodes are known.
+    /// Returns the shape of an empty message among `size` ranks, with a commutative operation, even blocks and known nodes.
     #[must_use]
     pub const fn of(size: usize) -> Self {
         Self {
@@ -85,22 +85,22 @@ impl Shape {
         }
     }
 
-    /// Whether it makes sense for ranks to speak through one of their node.
+    /// Returns true if algorithms make sense in which one rank of each node communicates for the others.
     const fn has_leaders(&self, machine: &Machine) -> bool {
         self.mapped && 1 < machine.per_node && machine.per_node < self.size
     }
 }
 
-/// The cheapest algorithm that fits.
+/// Returns the cheapest algorithm that fits.
 ///
 /// # Panics
-/// When the group is empty or the machine has no ranks on a node.
+/// Panics if the group is empty or the machine has no ranks on a node.
 #[must_use]
 pub fn cheapest<A: Algorithm>(shape: &Shape, machine: &Machine) -> A {
     cheapest_but_for(None, shape, machine)
 }
 
-/// The cheapest, or `incumbent` if it is about as cheap.
+/// Returns the cheapest algorithm, or `incumbent` if it is about as cheap.
 fn cheapest_but_for<A: Algorithm>(incumbent: Option<A>, shape: &Shape, machine: &Machine) -> A {
     assert!(
         shape.size > 0 && machine.per_node > 0,
@@ -122,8 +122,8 @@ fn cheapest_but_for<A: Algorithm>(incumbent: Option<A>, shape: &Shape, machine: 
         .0
 }
 
-/// About how long the algorithm takes, in nanoseconds. Ranks of one node that share its processors do nothing at the same time
-/// but wait: then it is as much as all of them have to do.
+/// Returns about how long the algorithm takes, in nanoseconds. If the ranks of one node share its processors, only their
+/// waiting overlaps, so the time is that of the work of all of them together.
 pub(crate) fn time_ns<A: Algorithm>(algorithm: A, shape: &Shape, machine: &Machine) -> f64 {
     let is_crowded = shape.size >= machine.processors.saturating_mul(2);
     if !is_crowded || shape.size > machine.per_node {
@@ -136,16 +136,16 @@ pub(crate) fn time_ns<A: Algorithm>(algorithm: A, shape: &Shape, machine: &Machi
 /// The choice for every length, made once for a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table<A> {
-    /// Up to how many bytes which algorithm, in ascending order; the last is for all longer ones.
+    /// The longest message, in bytes, of each algorithm, in ascending order; the last algorithm serves all longer messages.
     rows: Vec<(usize, A)>,
 }
 
 impl<A: Algorithm> Table<A> {
-    /// The cheapest algorithm for each length, give or take a few per cent where that saves a row; `shape.bytes` does not
-    /// matter.
+    /// Chooses the cheapest algorithm for each length, except where an algorithm that costs a few percent more saves a row.
+    /// `shape.bytes` is ignored.
     ///
     /// # Panics
-    /// When the group is empty or the machine has no ranks on a node.
+    /// Panics if the group is empty or the machine has no ranks on a node.
     #[must_use]
     pub fn new(shape: Shape, machine: &Machine) -> Self {
         let next =
@@ -164,23 +164,23 @@ impl<A: Algorithm> Table<A> {
         Self { rows }
     }
 
-    /// The table that the user asked for by name, whatever it costs.
+    /// Makes the table of the algorithm that the user named, whatever it costs.
     ///
     /// # Errors
-    /// [`Unknown`]: no such algorithm. It lists the names.
+    /// [`Unknown`], which lists the names, if no algorithm has this one.
     pub fn named(name: &str) -> Result<Self, Unknown> {
         let rows = vec![(usize::MAX, name.parse()?)];
         Ok(Self { rows })
     }
 
-    /// The algorithm for this length.
+    /// Returns the algorithm for this length.
     #[must_use]
     pub fn choose(&self, bytes: usize) -> A {
         let row = self.rows.partition_point(|(up_to, _)| *up_to < bytes);
         self.rows[row].1
     }
 
-    /// Up to how many bytes which algorithm, in ascending order.
+    /// Returns the longest message, in bytes, of each algorithm, in ascending order.
     #[must_use]
     pub fn rows(&self) -> &[(usize, A)] {
         &self.rows
@@ -199,7 +199,7 @@ impl<A: Algorithm> Display for Table<A> {
     }
 }
 
-/// The last length in `low..high` for which `holds`, given that it does for `low` and does not for `high`.
+/// Returns the last length in `low..high` for which `holds` is true. It is true for `low` and false for `high`.
 fn last_like(mut low: usize, mut high: usize, holds: impl Fn(usize) -> bool) -> usize {
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -212,8 +212,8 @@ fn last_like(mut low: usize, mut high: usize, holds: impl Fn(usize) -> bool) -> 
     low
 }
 
-/// Closed forms are not exact enough to leave an algorithm for less.
+/// Factor on the cost of the current algorithm. Closed forms are not exact enough to change the algorithm for a smaller gain.
 const INCUMBENT_BIAS: f64 = 0.95;
 
-/// Beyond 1 GiB nothing changes that is worth a row.
+/// The longest length of the table, in bytes. Nothing changes beyond 1 GiB that is worth a row.
 const LENGTH_LOG2_MAX: u32 = 30;

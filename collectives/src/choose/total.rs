@@ -1,4 +1,4 @@
-//! What all ranks of a group do together. Where they share processors, that counts, and not only what waits for what.
+//! The work of all ranks of a group together. If ranks share processors, this decides, and not only which step waits for which.
 
 use super::{Shape, forms::Model};
 use crate::{
@@ -9,28 +9,28 @@ use crate::{
     },
 };
 
-/// Messages of all ranks together, and the bytes that they combine and copy in own memory.
+/// Messages of all ranks together, and the bytes that they combine and copy locally.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
-    /// How many of which length.
+    /// Numbers of messages, each with their length in bytes.
     pub(super) messages: Vec<(usize, f64)>,
     pub(super) reduced: f64,
     pub(super) copied: f64,
-    /// No message waits for another one.
+    /// True if no message waits for another one.
     pub(super) at_once: bool,
-    /// They are only moved: ranks send different ones, or send and receive, and reduce nothing.
+    /// True if data only moves: a rank sends different data to each rank, or sends and receives, and nothing is reduced.
     pub(super) moves: bool,
 }
 
-/// The sum over all ranks, exact for groups of a power of two. Ranks that speak through one of their node are not asked: nobody
-/// does so where all are on one node.
+/// Totals over all ranks, exact for groups of a power of two. Algorithms in which one rank of each node communicates for the
+/// others are not considered, because they are not used if all ranks are on one node.
 pub trait Total {
-    /// How much there is to do.
+    /// Returns the work of all ranks.
     fn total(self, shape: &Shape) -> Load;
 }
 
 impl Load {
-    /// So many messages of one length.
+    /// Returns a load of `messages` messages of one length.
     fn of(messages: usize, bytes: f64) -> Self {
         Self {
             messages: vec![(messages, bytes)],
@@ -49,7 +49,7 @@ impl Load {
         }
     }
 
-    /// All that is sent leaves when the collective begins.
+    /// Marks the load: all messages leave when the collective begins.
     fn at_once(self) -> Self {
         Self {
             at_once: true,
@@ -57,7 +57,7 @@ impl Load {
         }
     }
 
-    /// All of that is different messages, or goes both ways.
+    /// Marks the load: all messages differ, or travel in both directions.
     fn moving(self) -> Self {
         Self {
             moves: true,
@@ -65,7 +65,7 @@ impl Load {
         }
     }
 
-    /// So many times so many bytes.
+    /// Adds `times` reductions of `bytes` bytes.
     fn reducing(self, times: usize, bytes: f64) -> Self {
         Self {
             reduced: self.reduced + times as f64 * bytes,
@@ -73,7 +73,7 @@ impl Load {
         }
     }
 
-    /// So many times so many bytes.
+    /// Adds `times` copies of `bytes` bytes.
     fn copying(self, times: usize, bytes: f64) -> Self {
         Self {
             copied: self.copied + times as f64 * bytes,
@@ -81,7 +81,7 @@ impl Load {
         }
     }
 
-    /// On one node, with all its processors at work.
+    /// Returns the time on one node, with all its processors at work.
     pub(super) fn time_ns(&self, machine: &Machine) -> f64 {
         let link = &machine.inside;
         let cell_bytes = if self.moves {
@@ -101,14 +101,14 @@ impl Load {
     }
 }
 
-/// What a message costs beyond its bytes where ranks take turns on a processor, and find nothing in its caches when they get it.
-/// From `all_reduce` of 1 KiB by 8 ranks on 2 processors, in 14, 24 and 56 messages.
+/// Time per message, besides its bytes, if ranks take turns on a processor and find cold caches each time. From `all_reduce` of
+/// 1 KiB by 8 ranks on 2 processors, in 14, 24 and 56 messages.
 const COLD_NS: f64 = 1500.0;
 
-/// A tree down which subtrees get their blocks.
+/// Returns the load of a tree down which each subtree gets its blocks.
 fn scattered(size: usize, block: f64) -> Load {
     let messages = (0..).zip(Model::levels(size)).map(|(level, (_, half))| {
-        // Of sizes that are no power of two, the last level is not full.
+        // If the size is no power of two, the last level is not full.
         let count = (1 << level).min(size - (1 << level));
         (count, half as f64 * block)
     });
@@ -118,18 +118,18 @@ fn scattered(size: usize, block: f64) -> Load {
     }
 }
 
-/// Every rank to every other one.
+/// Returns the load of a message from every rank to every other rank.
 fn pairs(size: usize, bytes: f64) -> Load {
     Load::of(size * (size - 1), bytes)
 }
 
-/// The ranks that stay after folding to a power of two, the rounds among them, and the ranks that do not stay.
+/// Returns the ranks that remain after folding to a power of two, the rounds among them, and the ranks that do not remain.
 fn folded(size: usize) -> (usize, usize, usize) {
     let rounds = size.ilog2() as usize;
     (1 << rounds, rounds, size - (1 << rounds))
 }
 
-/// Halves of the vector, there or back.
+/// Returns the load of exchanging halves of the vector, in one direction.
 fn halves(size: usize, bytes: f64) -> Load {
     let (power, _, _) = folded(size);
     let half = |distance| (power, bytes * distance as f64 / power as f64);
@@ -139,7 +139,7 @@ fn halves(size: usize, bytes: f64) -> Load {
     }
 }
 
-/// Ranks of a tree that have somebody below them.
+/// Returns the ranks of a tree that have a child.
 const fn inner(size: usize) -> usize {
     size.div_ceil(2)
 }
@@ -188,7 +188,7 @@ impl Total for Scatter {
             Self::Binomial => scattered(size, block).copying(inner(size), block),
             Self::Linear { .. } => {
                 let all = Load::of(size - 1, block).copying(1, block).at_once();
-                // One message is the same for all.
+                // With two ranks there is a single message, which counts like one that is the same for all ranks.
                 if size > 2 { all.moving() } else { all }
             }
         }
@@ -207,7 +207,7 @@ impl Total for AllGather {
                     .collect(),
                 ..Load::default()
             },
-            // Of those that cross the end of the output, each of two parts counts as half.
+            // A message that crosses the end of the output is cut in two; each part counts as half.
             Self::Bruck => Load {
                 messages: rounds()
                     .flat_map(|blocks| {

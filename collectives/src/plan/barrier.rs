@@ -1,4 +1,4 @@
-//! Barrier: nobody is done before everybody has begun. No buffers.
+//! Barrier: no rank completes before every rank has begun. It has no buffers.
 
 use super::{
     Place, Plan, Unfit,
