@@ -1,4 +1,4 @@
-//! Collectives of vectors of any lengths, which tell each other the lengths first.
+//! Collectives of vectors of any lengths; the ranks exchange the lengths first.
 
 use std::{
     fmt,
@@ -19,13 +19,12 @@ use crate::{
     op::{Fresh, FreshAt, InPlace, InPlaceOp},
 };
 
-/// A collective under way that goes in two: the lengths, and then the elements.
+/// A collective in flight that has two parts: the lengths, and then the elements.
 ///
-/// It was started when it was made, and keeps its place in the order of collectives. The second part begins when the first is
-/// over: whoever finds that out, this rank or its progress agent while it computes, goes on with it at once; with
-/// `RIPSTOP_COLLECTIVES=host`, too, so there it hides more than other collectives do.
-/// Vectors of several ranks are taken apart when it is awaited, by whoever awaits it.
-/// Dropping it lets it go on by itself; a runtime that is closed waits for it.
+/// It started when it was made, and keeps its place in the order of collectives. The second part begins when the first has
+/// completed: this rank, or its progress agent while it computes, begins it as soon as it notices. This is so with
+/// `RIPSTOP_COLLECTIVES=host` too, where it hides more time than other collectives do. The task that awaits it splits the
+/// result into the vectors of the ranks. Dropping it detaches the collective; a runtime that is closed waits for it.
 #[must_use = "await it, or drop it to let it go on by itself"]
 pub struct RaggedOp<D, F>
 where
@@ -35,13 +34,14 @@ where
     course: Course<Result<Finish<D>, F>>,
 }
 
-/// What is left for whoever awaits it, and is not for the turn that ends it: that may be made by an agent.
+/// The work that is left for the task that awaits the collective. The turn that completes it may be made by the agent, and must
+/// stay short.
 pub(crate) type Finish<D> = Box<dyn FnOnce() -> D + Send>;
 type Rows<T> = Vec<Vec<T>>;
-/// All vectors one after the other, for those who have a result, and their lengths.
+/// All vectors, concatenated, on ranks that have a result, and their lengths.
 type Parts<T> = (Option<Vec<T>>, Vec<usize>);
 
-/// The vector for each rank, of all ranks.
+/// Sends a vector to each rank, and returns the vectors received.
 #[track_caller]
 pub(crate) fn all_to_all<T: Wire>(
     on: &(impl Collectives + ?Sized),
@@ -79,7 +79,7 @@ pub(crate) fn all_to_all<T: Wire>(
     RaggedOp::new(rest)
 }
 
-/// This rank's vector of those that `root` has.
+/// Returns this rank's vector of those that `root` has.
 #[track_caller]
 pub(crate) fn scatter<T: Wire>(
     on: &(impl Collectives + ?Sized),
@@ -123,7 +123,7 @@ pub(crate) fn scatter<T: Wire>(
     RaggedOp::new(rest)
 }
 
-/// The vectors of all ranks, for `root`.
+/// Gathers the vectors of all ranks at `root`.
 #[track_caller]
 pub(crate) fn gather<T: Wire>(
     on: &(impl Collectives + ?Sized),
@@ -138,7 +138,7 @@ pub(crate) fn gather<T: Wire>(
     RaggedOp::new(rest)
 }
 
-/// The vectors of all ranks, for everybody.
+/// Gathers the vectors of all ranks on every rank.
 #[track_caller]
 pub(crate) fn all_gather<T: Wire>(
     on: &(impl Collectives + ?Sized),
@@ -207,7 +207,8 @@ fn fresh(
     call.begin(None, (send, room), Fresh)
 }
 
-/// The first part. What is called must agree from there on: a rank that calls what the first part alone is would be through.
+/// Makes the call of the first part. Its signature contains the whole collective's name: a rank that calls the collective of
+/// the first part alone would otherwise match, and complete.
 #[track_caller]
 fn lengths<'a>(comm: &'a Comm, tuning: &Tuning, ask: &Ask<'_>) -> Call<'a> {
     let mut call = Call::new::<u64>(comm, tuning, ask);
@@ -219,13 +220,14 @@ fn lens_of<T>(rows: &[Vec<T>]) -> Vec<u64> {
     rows.iter().map(|row| row.len() as u64).collect()
 }
 
-/// What another rank cannot hold in memory, this one cannot either: the call is refused.
+/// Converts lengths to counts. A length that this rank could not hold in memory becomes the greatest count, and the call is
+/// refused.
 fn counts(lens: &[u64]) -> Vec<usize> {
     let count = |len: &u64| usize::try_from(*len).unwrap_or(usize::MAX);
     lens.iter().map(count).collect()
 }
 
-/// What whoever awaits the collective does in the end.
+/// Wraps the work for the task that awaits the collective.
 pub(crate) fn finish<D>(rest: impl FnOnce() -> D + Send + 'static) -> Finish<D> {
     Box::new(rest)
 }
@@ -240,17 +242,18 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 }
 
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
-    /// What it waits for keeps it under way from now on. Turns that it was promised keep a runtime open.
+    /// Starts the rest of the collective, which proceeds by itself from now on. The places that it has reserved keep the
+    /// runtime open.
     pub(crate) fn new(rest: impl Future<Output = Result<Finish<D>, F>> + Send + 'static) -> Self {
         Self {
             course: Course::new(rest),
         }
     }
 
-    /// Lets it go on by itself; same as dropping it.
+    /// Detaches the collective, as dropping this future does.
     pub fn detach(self) {}
 
-    /// Whether it is over: awaiting it would not wait.
+    /// Returns true if it has completed, so that awaiting it would not wait.
     pub fn is_done(&self) -> bool {
         self.course.is_done()
     }

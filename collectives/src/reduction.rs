@@ -1,37 +1,37 @@
-//! What a reduction does with the elements of all ranks.
+//! Reductions of the elements of all ranks.
 
 use ripstop_rt::{ReduceOp, buffer::Wire, offload::Reducer};
 
 use crate::reproducible::{ExactSum, Real};
 
-/// Combines elements of all ranks: every [`ReduceOp`] does, and [`ReproducibleSum`].
+/// Combines elements of all ranks. Every [`ReduceOp`] implements it, and [`ReproducibleSum`].
 ///
-/// An operation may need more room for what is half combined than an element has; then elements are widened before they travel,
-/// and the result is narrowed.
+/// A partial result may need more room than an element. Then elements are widened before they travel, and the result is
+/// narrowed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not reduce `{T}`",
     label = "not a reduction of `{T}`"
 )]
 pub trait Reduction<T: Wire>: Sized + Send + 'static {
-    /// What travels.
+    /// The type that travels.
     type Acc: Wire;
 
-    /// Whether operands may change places.
+    /// True if operands may change places.
     const COMMUTES: bool;
 
-    /// A name that all ranks must agree on; empty where there is none.
+    /// A name that all ranks must agree on; empty if there is none.
     const NAME: &'static str;
 
-    /// Elements as they travel; `None` when that is how they are.
+    /// Returns the widened elements, or `None` if elements travel as they are.
     ///
     /// # Errors
-    /// There is no memory for them; the sentence says for how much.
+    /// There is no memory for them. The sentence tells how much was needed.
     fn widen(elems: &[T]) -> Option<Result<Vec<Self::Acc>, String>>;
 
-    /// The results of what has travelled.
+    /// Returns the results, narrowed from the type that travels.
     fn narrow(wide: &[Self::Acc]) -> Vec<T>;
 
-    /// What combines what travels.
+    /// Returns the operation on the type that travels.
     #[doc(hidden)]
     fn reducer(self) -> Reducer;
 }
@@ -55,12 +55,12 @@ impl<T: Wire, O: ReduceOp<T>> Reduction<T> for O {
     }
 }
 
-/// Adds `f32` or `f64`, with the same bits whatever the algorithm, the number of ranks and their order: the number nearest to
-/// the true sum.
+/// Adds `f32` or `f64` numbers. The result is the number nearest to the true sum, and has the same bits for any algorithm,
+/// number of ranks and order of ranks.
 ///
-/// What travels are [`ExactSum`]s, which are 35 times as long as an `f64` and 14 times as long as an `f32`: it is for a few
-/// numbers, not for fields. Each call takes memory for two such copies of its elements; where that cannot be had, it ends as one
-/// with an argument that is wrong.
+/// [`ExactSum`]s travel, which are 35 times as long as an `f64` and 14 times as long as an `f32`. So this is for a few numbers,
+/// not for fields. Each call allocates two widened copies of its elements; without memory for them, it fails like a call with
+/// an invalid argument.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReproducibleSum;
 
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn sums_that_there_is_no_memory_for_are_an_error() {
         assert_eq!(room_for::<[u64; 35]>(3).unwrap().capacity(), 3);
-        // More than there are addresses, of numbers that would still have one each.
+        // More bytes than there are addresses, although the count of numbers alone would fit.
         let why = room_for::<[u64; 35]>(1 << 55).unwrap_err();
         assert!(
             why.starts_with("no memory for 10088063165309911040 bytes of exact sums: "),

@@ -1,4 +1,4 @@
-//! How calls begin, by what comes home.
+//! Starts calls, by the buffers that they return.
 
 use ripstop_rt::{
     Error, OpError,
@@ -155,7 +155,7 @@ pub(crate) fn reduce_fresh_at<S: SendBuf, O: Reduction<S::Elem>>(
     reduce_home(on, ask, send, op, FreshAt(here))
 }
 
-/// A reduction into a new vector, which comes home as `home` says.
+/// Starts a reduction into a new vector, which is returned as `home` determines.
 #[track_caller]
 fn reduce_home<S, O, H>(
     on: &(impl Collectives + ?Sized),
@@ -184,7 +184,7 @@ where
     })
 }
 
-/// A reduction of what is wider than the caller's elements, and what to do with the result.
+/// Starts a reduction of widened elements; `finish` converts the result.
 #[track_caller]
 fn reduce_wide<T, I, O, R, H>(
     on: &(impl Collectives + ?Sized),

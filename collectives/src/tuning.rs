@@ -1,4 +1,4 @@
-//! How algorithms are chosen: by cost, or as the user says.
+//! The choice of algorithms: by cost, or by name.
 
 use ripstop_rt::{Choices, Comm, Cost, Settings};
 
@@ -11,9 +11,9 @@ use crate::{
     },
 };
 
-/// The algorithms that calls must use; where none is named, the settings or the cost decide.
+/// The algorithms that calls must use. If none is named, the settings or the cost decide.
 ///
-/// All ranks must name the same. One that does not fit what is asked for is an error of the call.
+/// All ranks must name the same algorithm. One that does not fit a call is an error of the call.
 ///
 /// ```
 /// use ripstop_collectives::{Tuning, plan::AllReduce};
@@ -33,7 +33,7 @@ pub struct Tuning {
     pub(crate) reduce_scatter: Option<ReduceScatter>,
 }
 
-/// Where no algorithm is named: calls compare addresses first.
+/// The tuning without names. It is a static, because calls compare addresses first.
 pub(crate) static AUTO: Tuning = Tuning::AUTO;
 
 macro_rules! setters {
@@ -65,7 +65,7 @@ setters! {
     reduce_scatter: ReduceScatter,
 }
 
-/// A communicator whose collectives use the algorithms that were named. Made by [`Collectives::tuned`].
+/// A communicator whose collectives use named algorithms. Made by [`Collectives::tuned`].
 #[derive(Clone, Debug)]
 pub struct Tuned {
     comm: Comm,
@@ -89,7 +89,7 @@ impl Collectives for Tuned {
     }
 }
 
-/// What a choice is made from.
+/// What a choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guide<'a> {
     pub(crate) tuning: &'a Tuning,
@@ -98,7 +98,7 @@ pub(crate) struct Guide<'a> {
 }
 
 impl Guide<'_> {
-    /// What the call says, else what the settings say if it fits, else the cheapest.
+    /// Returns the algorithm that the call names, otherwise the one that the settings name if it fits, otherwise the cheapest.
     pub(crate) fn choose<A: Algorithm>(&self, named: Option<A>, shape: &Shape) -> A {
         named
             .or_else(|| set_for(self.settings, shape, &self.machine))
@@ -106,16 +106,16 @@ impl Guide<'_> {
     }
 }
 
-/// The algorithm that settings name, if they name one and it fits.
+/// Returns the algorithm that settings name, if they name one and it fits.
 #[must_use]
 pub fn set_for<A: Algorithm>(settings: &Settings, shape: &Shape, machine: &Machine) -> Option<A> {
     let name = settings.algorithm(A::COLLECTIVE)?;
-    // The table of settings has the names; a test compares them.
+    // The table of settings lists the names; a test compares them.
     let algorithm: A = name.parse().ok()?;
     algorithm.fits(shape, machine).then_some(algorithm)
 }
 
-/// A runtime's fabric as the chooser sees it: all ranks at the same distance, or `per_node` of them on each node.
+/// Describes a runtime's fabric for the chooser: all ranks at the same distance, or `per_node` of them on each node.
 #[must_use]
 pub fn machine_of(choices: &Choices, per_node: usize) -> Machine {
     Machine {
@@ -138,7 +138,7 @@ fn link_of(cost: &Cost, round_ns: f64) -> LogGP {
         latency_ns: cost.latency_ns + round_ns,
         overhead_ns: f64::midpoint(cost.send_ns, cost.recv_ns),
         gap_ns: cost.send_ns,
-        // Who gets its processor back finds nothing in the caches.
+        // A rank that gets its processor back finds nothing in the caches.
         ns_per_kib: if round_ns > 0.0 {
             cost.message_ns_per_kib
         } else {
@@ -154,7 +154,7 @@ mod tests {
     use super::{Algorithm, AllReduce, AllToAll, Barrier};
     use crate::plan::{AllGather, Bcast, Gather, Reduce, ReduceScatter, Scatter};
 
-    /// Every name is a value of its variable, and nothing else is.
+    /// Checks that every name is a value of its variable, and that the variable has no other values.
     fn agrees<A: Algorithm>(variable: &str, all: &[A]) {
         let set = |value: &str| Settings::from_variables([(variable.to_owned(), value.to_owned())]);
         for algorithm in all {

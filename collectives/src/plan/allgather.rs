@@ -1,4 +1,4 @@
-//! Allgather: the inputs of all ranks, one block each, in everybody's output. Blocks may have any lengths.
+//! Allgather: every rank's output holds the inputs of all ranks, one block each. Blocks may have any lengths.
 
 use super::{
     Blocks, Place, Plan, Span, Unfit,
@@ -10,12 +10,13 @@ use super::{
 };
 
 algorithms! {
-    /// The algorithms of an allgather; n is the length of the output. No scratch; all receives land in the output.
+    /// The algorithms of an allgather; n is the length of the output. They need no scratch, and all receives land in the
+    /// output.
     AllGather of "all_gather" {
         /// Blocks go around a ring. (p − 1) · α + nβ; 2p − 1 steps.
         Ring as "ring",
-        /// Pairs exchange what they have, at distances 1, 2, 4, …; of other sizes than powers of two some ranks give their
-        /// block to a neighbour first, and get all in the end. lg p · α + nβ, and 2α + nβ more for other sizes.
+        /// Pairs exchange what they have, at distances 1, 2, 4, …. If the size is no power of two, some ranks first give their
+        /// block to a neighbor, and get all blocks at the end. lg p · α + nβ, and 2α + nβ more for other sizes.
         RecursiveDoubling as "recursive_doubling",
         /// In round i each rank gets up to 2ⁱ blocks from the one 2ⁱ ahead (Bruck and others 1997). lg p · α + nβ. The blocks
         /// land where they belong, so a message that crosses the end of the output goes in two.
@@ -24,13 +25,13 @@ algorithms! {
 }
 
 impl AllGather {
-    /// The plan of a rank.
+    /// Makes the plan of a rank.
     ///
     /// # Errors
-    /// None of today's algorithms.
+    /// None of today's algorithms fails.
     ///
     /// # Panics
-    /// When fewer blocks than ranks were given.
+    /// Panics if fewer blocks than ranks were given.
     pub fn plan(self, place: &Place<'_>, blocks: &Blocks) -> Result<Plan, Unfit> {
         let mut b = Builder::new(place).telling(blocks);
         let team = place.team();
@@ -46,13 +47,13 @@ impl AllGather {
     }
 }
 
-/// The own block goes to its place.
+/// Copies this rank's block to its place in the output.
 fn keep(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) -> After {
     let own = Input.span(0, blocks.len(team.me));
     b.copy(own, blocks.one(Output, team.me), &[])
 }
 
-/// All blocks in the output, given this rank's own in `own`.
+/// Gathers all blocks in the output; this rank's own block is in `own`.
 pub(super) fn ring(b: &mut Builder, team: &Team<'_>, blocks: &Blocks, own: Span) {
     let block = |back: usize| blocks.one(Output, (team.me + team.size - back) % team.size);
     let (mut part, mut got) = (own, None);
@@ -94,7 +95,7 @@ fn recursive_doubling(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
 
 fn bruck(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
     let size = team.size;
-    // `count` blocks from `first` on, around the end: both sides cut them at the same place.
+    // Returns `count` blocks from `first` on, around the end. Sender and receiver cut them at the same place.
     let parts = |first: usize, count: usize| {
         let (first, end) = (first % size, first % size + count);
         [first..end.min(size), 0..end.saturating_sub(size)].map(|range| blocks.some(Output, range))

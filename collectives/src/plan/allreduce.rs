@@ -1,4 +1,4 @@
-//! Allreduce: the outputs of all ranks, combined element by element, in place and everywhere.
+//! Allreduce: the outputs of all ranks, combined element by element, in place and on every rank.
 
 use super::{
     Blocks, Order, Place, Plan, Span, Unfit, bcast,
@@ -11,10 +11,10 @@ use super::{
 };
 
 algorithms! {
-    /// The algorithms of an allreduce, in place; n elements.
+    /// The algorithms of an allreduce, in place, on n elements.
     AllReduce of "all_reduce" {
-        /// Pairs exchange and combine everything, at distances 1, 2, 4, …; of other sizes than powers of two some ranks give
-        /// their operand to a neighbour first and get the result in the end. lg p · (α + nβ + nγ), and 2α + 2nβ + nγ more for
+        /// Pairs exchange and combine everything, at distances 1, 2, 4, …. If the size is no power of two, some ranks first
+        /// give their operand to a neighbor, and get the result at the end. lg p · (α + nβ + nγ), and 2α + 2nβ + nγ more for
         /// other sizes; scratch for 2n. Keeps the order of ranks.
         RecursiveDoubling as "recursive_doubling",
         /// A reduce-scatter by halving of the vector and doubling of the distance, then an allgather back along the same way
@@ -27,19 +27,20 @@ algorithms! {
         /// Up a binomial tree to rank 0 and down again. 2 lg p · (α + nβ) + lg p · nγ; scratch for 2n. Keeps the order of
         /// ranks.
         ReduceBcast as "reduce_bcast",
-        /// Everybody gives everybody everything, and combines it in the order of ranks. α + (p − 1)(nβ + nγ), scratch for
-        /// (p − 1)n. For short vectors of few ranks, and of those that share processors. Keeps the order of ranks.
+        /// Each rank gives its whole vector to each other rank, and combines all in the order of ranks. α + (p − 1)(nβ + nγ),
+        /// scratch for (p − 1)n. For short vectors of few ranks, and of ranks that share processors. Keeps the order of ranks.
         Flat as "flat",
         /// To the first rank of each node, recursive doubling among those, and back. lg of the nodes · (α + nβ + nγ) between
         /// nodes. Keeps the order of ranks if the ranks of each node follow each other. Needs [`Place::on`].
         LeadersDoubling as "leaders_doubling",
-        /// The same with Rabenseifner's algorithm among the nodes.
+        /// Like `LeadersDoubling`, with Rabenseifner's algorithm among the nodes.
         LeadersRabenseifner as "leaders_rabenseifner",
     }
 }
 
 impl AllReduce {
-    /// What order of operands it keeps; of the node-aware ones, when the ranks of each node follow each other.
+    /// Returns the order of operands that the algorithm keeps; for the node-aware ones, if the ranks of each node are
+    /// consecutive.
     #[must_use]
     pub const fn order(self) -> Order {
         match self {
@@ -53,10 +54,11 @@ impl AllReduce {
         }
     }
 
-    /// The plan of a rank for `len` elements and an operation that needs `order`.
+    /// Makes the plan of a rank for `len` elements and an operation that needs `order`.
     ///
     /// # Errors
-    /// [`Unfit`]: the order, no map of the nodes, a scattered one for an operation that does not commute.
+    /// [`Unfit`]: the order is not kept, there is no map of the nodes, or nodes are scattered and the operation does not
+    /// commute.
     pub fn plan(self, place: &Place<'_>, len: usize, order: Order) -> Result<Plan, Unfit> {
         Unfit::unless_ordered(self.name(), self.order(), order)?;
         let mut b = Builder::new(place);
@@ -126,7 +128,7 @@ fn recursive_doubling(b: &mut Builder, team: &Team<'_>, acc: Span) {
     }
 }
 
-/// All ranks combine from rank 0 on, so that all have the same bits.
+/// Combines from rank 0 on, so that all ranks have the same bits.
 fn flat(b: &mut Builder, team: &Team<'_>, own: Span) {
     let mut sent = Vec::new();
     let mut came = vec![(own, None); team.size];
@@ -141,7 +143,7 @@ fn flat(b: &mut Builder, team: &Team<'_>, own: Span) {
     for (operand, here) in &came[1..] {
         let mut after = vec![*here, last];
         if acc == own {
-            after.append(&mut sent); // it may be written only when it has left
+            after.append(&mut sent); // `acc` may be written only after it was sent
         }
         last = b.reduce(*operand, acc, Side::Right, &after);
     }
@@ -151,7 +153,7 @@ fn flat(b: &mut Builder, team: &Team<'_>, own: Span) {
     }
 }
 
-/// A rank whose partner stands for it.
+/// Plans for a rank whose partner takes its place: it sends its operand and receives the result.
 fn lent(b: &mut Builder, partner: usize, acc: Span) {
     let sent = b.send(partner, acc, &[]);
     b.recv(partner, acc, &[sent]);
@@ -174,7 +176,7 @@ fn rabenseifner(b: &mut Builder, team: &Team<'_>, acc: Span) {
     }
 }
 
-/// How the vector was halved, the first time first, and the step after which the last part is complete.
+/// The halvings of the vector, the first one first, and the step after which the last part is complete.
 #[derive(Debug)]
 pub(super) struct Halves {
     pub(super) halves: Vec<Half>,
@@ -185,16 +187,16 @@ pub(super) struct Halves {
 #[derive(Debug)]
 pub(super) struct Half {
     pub(super) peer: usize,
-    /// What this rank went on with.
+    /// The part that this rank continues with.
     pub(super) kept: Span,
-    /// What the peer went on with.
+    /// The part that the peer continues with.
     pub(super) given: Span,
-    /// After this step `given` may be written.
+    /// The step after which `given` may be written.
     pub(super) sent: After,
 }
 
-/// Combines a part of `acc` completely in each rank that stays after folding. Partners are at distances 1, 2, 4, …, so that
-/// what is combined is always of ranks that follow each other.
+/// Combines one part of `acc` completely in each rank that remains after folding. Partners are at distances 1, 2, 4, …, so that
+/// combined operands always belong to consecutive ranks.
 pub(super) fn reduce_halves(
     b: &mut Builder,
     team: &Team<'_>,
@@ -247,7 +249,7 @@ fn ring(b: &mut Builder, team: &Team<'_>, len: usize) {
         let from = (team.behind(1), Side::Left);
         last = absorb(b, &mut landing, from, block(round + 1), &[]);
     }
-    // Complete parts land where partial ones were, once those have left.
+    // Complete parts land in place of partial ones, once those were sent.
     for (round, sent) in sent.into_iter().enumerate() {
         b.send(team.ahead(1), block(round + size - 1), &[last]);
         last = b.recv(team.behind(1), block(round + size), &[sent]);

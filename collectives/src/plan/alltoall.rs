@@ -12,35 +12,35 @@ use super::{
 algorithms! {
     /// The algorithms of an all-to-all with blocks of m elements.
     AllToAll of "all_to_all" {
-        /// In step k to the rank k ahead and from the rank k behind, `window` sends at a time; any lengths. (p − 1) · (α + mβ);
-        /// 2p − 1 steps, no scratch.
+        /// In step k, sends to the rank k ahead and receives from the rank k behind, with `window` sends at a time. Any
+        /// lengths. (p − 1) · (α + mβ); 2p − 1 steps, no scratch.
         Pairwise {
-            /// Sends under way at a time.
+            /// Sends in flight.
             window = 32
         } as "pairwise",
-        /// The same with partners rank ⊕ k, who send to each other: for powers of two; any lengths.
+        /// The same with partners rank ⊕ k, which send to each other. For powers of two; any lengths.
         Xor {
-            /// Sends under way at a time.
+            /// Sends in flight.
             window = 32
         } as "xor",
-        /// In round i the blocks whose distance to go has bit i travel 2ⁱ on together (Bruck and others 1997). lg p · (α +
-        /// mβp/2), for blocks of one length; 3 lg p + 4 steps, scratch for 2p blocks.
+        /// In round i, the blocks with bit i set in their remaining distance travel 2ⁱ on together (Bruck and others 1997). lg
+        /// p · (α + mβp/2), for blocks of one length; 3 lg p + 4 steps, scratch for 2p blocks.
         Bruck as "bruck",
-        /// The ranks of a node collect their blocks at the first of them, who exchanges them with its like, one message for a
-        /// pair of nodes. (nodes − 1) · α between nodes; for blocks of one length and nodes whose ranks follow each other.
-        /// Needs [`Place::on`].
+        /// The first rank of each node collects the blocks of its node and exchanges them with the first ranks of the other
+        /// nodes, one message for each pair of nodes. (nodes − 1) · α between nodes. For blocks of one length, and nodes whose
+        /// ranks are consecutive. Needs [`Place::on`].
         Leaders as "leaders",
     }
 }
 
 impl AllToAll {
-    /// The plan of a rank that sends the blocks `sends` of its input and receives the blocks `recvs` of its output.
+    /// Makes the plan of a rank that sends the blocks `sends` of its input and receives the blocks `recvs` of its output.
     ///
     /// # Errors
-    /// [`Unfit`]: ragged blocks, not a power of two, no map of the nodes or a scattered one.
+    /// [`Unfit`]: blocks differ in length, the size is no power of two, or the map of the nodes is missing or scattered.
     ///
     /// # Panics
-    /// When fewer blocks than ranks were given, or the block to the own rank has two lengths.
+    /// Panics if fewer blocks than ranks were given, or the block to the own rank has two lengths.
     pub fn plan(self, place: &Place<'_>, sends: &Blocks, recvs: &Blocks) -> Result<Plan, Unfit> {
         Unfit::unless_counted(self.name(), self.parameter())?;
         let mut b = Builder::new(place).telling(sends);
@@ -68,7 +68,7 @@ impl AllToAll {
     }
 }
 
-/// One message to and from each, in the order of `pairs` (to, from).
+/// Sends one message to each rank and receives one from each, in the order of `pairs` (to, from).
 fn scattered(
     b: &mut Builder,
     team: &Team<'_>,
@@ -93,7 +93,7 @@ fn scattered(
 
 fn bruck(b: &mut Builder, team: &Team<'_>, len: usize) {
     let (size, me) = (team.size, team.me);
-    // Block d of `room` has d ranks to go in all, wherever it is.
+    // Block d of `room` has to travel d ranks in total, wherever it is.
     let room = b.scratch(size * len);
     let rest = size - me;
     let mut ready = vec![
@@ -110,7 +110,7 @@ fn bruck(b: &mut Builder, team: &Team<'_>, len: usize) {
     ];
     let mut landing = b.landing(2, size / 2 * len);
     for distance in powers(size) {
-        // Numbers below `size` that have this bit.
+        // How many numbers below `size` have this bit set.
         let count =
             size / (2 * distance) * distance + (size % (2 * distance)).saturating_sub(distance);
         let run = distance * len;
@@ -120,12 +120,12 @@ fn bruck(b: &mut Builder, team: &Team<'_>, len: usize) {
         let (landed, free) = landing.next(count * len);
         let sent = b.send(team.ahead(distance), moving, &ready);
         let got = b.recv(team.behind(distance), landed, &[free]);
-        // The blocks that came take the places of those that left, once they have left.
+        // Received blocks take the place of sent ones, after those were sent.
         let merged = b.copy(landed, moving, &[got, sent]);
         landing.used(merged);
         ready = vec![merged];
     }
-    // Block d came from d ranks back.
+    // Block d came from the rank d behind.
     let back = |start: usize, count: usize| {
         Output
             .span(start * len, count * len)
@@ -156,7 +156,8 @@ fn leaders(b: &mut Builder, place: &Place<'_>, len: usize) -> Result<(), Unfit> 
     Ok(())
 }
 
-/// The leader has a row of blocks of each rank of its node, to all ranks; then one from each rank of the group, to its node.
+/// The leader collects a row of blocks from each rank of its node, to all ranks. Then it hands each rank of its node one row of
+/// blocks, from all ranks.
 fn lead(b: &mut Builder, node: &Team<'_>, nodes: &Nodes, len: usize) {
     let (here, size) = (nodes.node_of(node.at(0)), nodes.size());
     let (local, row) = (node.size, size * len);

@@ -15,14 +15,14 @@ algorithms! {
         Dissemination as "dissemination",
         /// Up a binomial tree and down again. 2 lg p · α, but only 2(p − 1) messages in the whole group.
         Binomial as "binomial",
-        /// Up a tree in which nobody has more than `arity` children, and down again (Mellor-Crummey, Scott 1991). 2 log_k p
-        /// levels, at each of which a parent has k messages.
+        /// Up a tree of at most `arity` children per rank, and down again (Mellor-Crummey, Scott 1991). 2 log_k p levels; at
+        /// each of them a parent has k messages.
         Kary {
-            /// The most children.
+            /// The most children of a rank.
             arity = 4
         } as "kary",
-        /// Everybody signals everybody: α, but p(p − 1) messages in the whole group. For few ranks, and for those that share
-        /// processors: each round of the others waits until all of them have run.
+        /// Every rank signals every other rank: α, but p(p − 1) messages in the whole group. For few ranks, and for ranks that
+        /// share processors, because each round of the other algorithms waits until all ranks have run.
         Flat as "flat",
         /// To the first rank of each node, dissemination among those, and back (two levels: Karonis and others 2000).
         /// lg of the nodes · α between nodes. Needs [`Place::on`].
@@ -31,10 +31,10 @@ algorithms! {
 }
 
 impl Barrier {
-    /// The plan of a rank.
+    /// Makes the plan of a rank.
     ///
     /// # Errors
-    /// [`Unfit`]: no map of the nodes.
+    /// [`Unfit`]: there is no map of the nodes.
     pub fn plan(self, place: &Place<'_>) -> Result<Plan, Unfit> {
         Unfit::unless_counted(self.name(), self.parameter())?;
         let mut b = Builder::new(place);
@@ -72,7 +72,7 @@ fn binomial(team: &Team<'_>) -> Tree {
     Halving::new(team.me, team.size, 0).tree()
 }
 
-/// Signals go up the tree; at its root, `between` happens; then they go down.
+/// Plans signals up the tree, then `between` at the root, then signals down the tree.
 fn up_and_down(b: &mut Builder, team: &Team<'_>, tree: &Tree, between: impl FnOnce(&mut Builder)) {
     let up: Vec<After> = tree
         .children

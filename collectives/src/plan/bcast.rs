@@ -1,4 +1,4 @@
-//! Broadcast: `root`'s output becomes everybody's, in place.
+//! Broadcast: every rank's output becomes `root`'s, in place.
 
 use super::{
     Blocks, Place, Plan, Span, Unfit,
@@ -15,18 +15,18 @@ algorithms! {
     Bcast of "bcast" {
         /// Along a binomial tree. lg p · (α + nβ); at most lg p + 1 steps.
         Binomial as "binomial",
-        /// Along a tree in which nobody has more than `arity` children: log_k p levels of at most k messages.
+        /// Along a tree of at most `arity` children per rank: log_k p levels of at most k messages.
         Kary {
-            /// The most children.
+            /// The most children of a rank.
             arity = 4
         } as "kary",
         /// From rank to rank, in `segments` that follow each other. (p − 2 + s) · (α + nβ/s); 2s steps.
         Chain {
-            /// Into how many parts the buffer is cut, up to 65 536.
+            /// Number of parts into which the buffer is cut, up to 65 536.
             segments = 16
         } as "chain",
-        /// Scatters a part to each rank, then a ring gathers them everywhere (Barnett, van de Geijn and others 1994).
-        /// (lg p + p − 1) · α + 2nβ; at most 2p + lg p steps.
+        /// Scatters a part to each rank, then gathers all parts on every rank by a ring (Barnett, van de Geijn and others
+        /// 1994). (lg p + p − 1) · α + 2nβ; at most 2p + lg p steps.
         ScatterRing as "scatter_ring",
         /// To one rank of each node, then inside the nodes; binomial trees. lg of the nodes · (α + nβ) between nodes. Needs
         /// [`Place::on`].
@@ -35,13 +35,13 @@ algorithms! {
 }
 
 impl Bcast {
-    /// The plan of a rank for `len` elements. All receives land in the output; no scratch.
+    /// Makes the plan of a rank for `len` elements. All receives land in the output; no scratch is needed.
     ///
     /// # Errors
-    /// [`Unfit`]: no map of the nodes, too many segments.
+    /// [`Unfit`]: there is no map of the nodes, or there are too many segments.
     ///
     /// # Panics
-    /// When the group has no rank `root`.
+    /// Panics if the group has no rank `root`.
     pub fn plan(self, place: &Place<'_>, root: usize, len: usize) -> Result<Plan, Unfit> {
         place.assert_rank(root);
         Unfit::unless_counted(self.name(), self.parameter())?;
@@ -67,7 +67,7 @@ impl Bcast {
     }
 }
 
-/// A plan has two steps for each.
+/// The most segments; a plan has two steps for each.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 16;
 
 pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, data: Span) {
@@ -75,7 +75,7 @@ pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, data: Span
     down(b, team, &tree, data, 1);
 }
 
-/// From parents to children, segment by segment; more segments than elements are of no use.
+/// Plans messages from parents to children, segment by segment. There are never more segments than elements.
 fn down(b: &mut Builder, team: &Team<'_>, tree: &Tree, data: Span, segments: usize) {
     let segments = segments.min(data.len);
     let blocks = Blocks::split(data.len, segments.max(1));
@@ -104,7 +104,7 @@ fn scatter_ring(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
             &[got],
         );
     }
-    // The ring brings again what inner ranks already have: it must not land while that is on its way to their children.
+    // The ring brings blocks again that inner ranks already have. They must not land while those blocks are sent to children.
     b.fence();
     ring(b, team, &blocks, blocks.one(Output, team.me));
 }

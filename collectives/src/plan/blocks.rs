@@ -1,4 +1,4 @@
-//! How a buffer is cut into one block for each rank.
+//! Divides a buffer into one block for each rank.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ enum Layout {
 }
 
 impl Blocks {
-    /// Blocks of `len` elements each, as many as are asked for.
+    /// Returns blocks of `len` elements each, for any number of ranks.
     #[must_use]
     pub const fn each(len: usize) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl Blocks {
         }
     }
 
-    /// `len` elements in `parts` blocks that differ by one element at the most, the longer ones first.
+    /// Divides `len` elements into `parts` blocks whose lengths differ by at most one, the longer ones first.
     #[must_use]
     pub const fn split(len: usize, parts: usize) -> Self {
         Self {
@@ -34,7 +34,8 @@ impl Blocks {
         }
     }
 
-    /// A block of `counts[i]` elements for each `i`; zeros are allowed. Takes O(`counts`) memory, the others none.
+    /// Returns a block of `counts[i]` elements for each `i`; zeros are allowed. Takes O(`counts`) memory, other blocks take
+    /// none.
     #[must_use]
     pub fn counts(counts: &[usize]) -> Self {
         let ends = counts.iter().scan(0, |end, count| {
@@ -46,7 +47,7 @@ impl Blocks {
         }
     }
 
-    /// Where block `i` begins; for `i` = the number of blocks, the length of all.
+    /// Returns the start of block `i`. If `i` is the number of blocks, this is the length of all.
     #[must_use]
     pub fn start(&self, i: usize) -> usize {
         match &self.layout {
@@ -56,13 +57,13 @@ impl Blocks {
         }
     }
 
-    /// The length of block `i`.
+    /// Returns the length of block `i`.
     #[must_use]
     pub fn len(&self, i: usize) -> usize {
         self.start(i + 1) - self.start(i)
     }
 
-    /// The length of every block, if they were made with [`each`](Self::each).
+    /// Returns the length of every block if the blocks were made with [`each`](Self::each).
     #[must_use]
     pub const fn even(&self) -> Option<usize> {
         match self.layout {
@@ -71,12 +72,12 @@ impl Blocks {
         }
     }
 
-    /// Whether somebody counted them out.
+    /// Returns true if the lengths were given one by one.
     pub(crate) const fn are_counted(&self) -> bool {
         matches!(self.layout, Layout::Starts(_))
     }
 
-    /// The longest of the first `count` blocks.
+    /// Returns the longest of the first `count` blocks.
     pub(crate) fn longest(&self, count: usize) -> usize {
         match self.layout {
             Layout::Each(len) => len,
@@ -85,18 +86,18 @@ impl Blocks {
         }
     }
 
-    /// Block `i` of `buffer`.
+    /// Returns block `i` of `buffer`.
     pub(crate) fn one(&self, buffer: Buffer, i: usize) -> Span {
         self.some(buffer, i..i + 1)
     }
 
-    /// These blocks of `buffer`.
+    /// Returns these blocks of `buffer`.
     pub(crate) fn some(&self, buffer: Buffer, range: Range<usize>) -> Span {
         let start = self.start(range.start);
         buffer.span(start, self.start(range.end) - start)
     }
 
-    /// These blocks of a span that holds the blocks from `first` on.
+    /// Returns these blocks of a span that holds the blocks from `first` on.
     pub(crate) fn within(&self, span: Span, first: usize, range: Range<usize>) -> Span {
         let start = self.start(range.start);
         span.part(start - self.start(first), self.start(range.end) - start)

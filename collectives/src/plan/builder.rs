@@ -1,26 +1,26 @@
-//! Writes a plan, step by step.
+//! Builds a plan, step by step.
 
 use super::{
     Blocks, Place, Plan,
     step::{Action, Buffer, Side, Span, StepId},
 };
 
-/// A step to wait for, if there was one: empty spans take no steps.
+/// A step to wait for; `None` if its span was empty, because empty spans take no steps.
 pub(crate) type After = Option<StepId>;
 
-/// A plan in the making.
+/// A plan that is being built.
 ///
-/// A step waits for the steps it names. Without any, it waits for the fence before it.
+/// A step waits for the steps it names. If it names none, it waits for the last fence.
 #[derive(Debug)]
 pub(crate) struct Builder {
     plan: Plan,
-    /// When these are over, everything before the last fence is.
+    /// When these steps have completed, so has every step before the last fence.
     fence: Vec<StepId>,
-    /// The first step after the last fence.
+    /// Index of the first step after the last fence.
     phase: usize,
-    /// Which steps some other waits for.
+    /// For each step, true if another step waits for it.
     awaited: Vec<bool>,
-    /// Messages without elements are sent too.
+    /// True if messages without elements are sent too.
     tells: bool,
 }
 
@@ -35,8 +35,8 @@ impl Builder {
         }
     }
 
-    /// With a message for every block, also for an empty one, if the lengths of blocks are the caller's: where two ranks have
-    /// different ones, each hears from the other.
+    /// Sends a message for every block, even an empty one, if the caller chose the lengths of blocks. Ranks whose lengths
+    /// disagree then detect it.
     pub(crate) fn telling(self, blocks: &Blocks) -> Self {
         Self {
             tells: blocks.are_counted(),
@@ -44,7 +44,7 @@ impl Builder {
         }
     }
 
-    /// With a message for every block, also for an empty one.
+    /// Sends a message for every block, even an empty one.
     pub(crate) fn telling_all(self) -> Self {
         Self {
             tells: true,
@@ -68,32 +68,32 @@ impl Builder {
         (into.len > 0).then(|| self.push(Action::Reduce { from, into, side }, after))
     }
 
-    /// Sends a message without elements.
+    /// Adds the send of a message without elements.
     pub(crate) fn signal(&mut self, to: usize, after: &[After]) -> After {
         let from = Span::EMPTY;
         Some(self.push(Action::Send { to, from }, after))
     }
 
-    /// Receives a message without elements.
+    /// Adds the receive of a message without elements.
     pub(crate) fn heed(&mut self, from: usize) -> After {
         let into = Span::EMPTY;
         Some(self.push(Action::Recv { from, into }, &[]))
     }
 
-    /// More scratch memory.
+    /// Adds `len` elements of scratch memory.
     pub(crate) const fn scratch(&mut self, len: usize) -> Span {
         let start = self.plan.scratch;
         self.plan.scratch += len;
         Buffer::Scratch.span(start, len)
     }
 
-    /// Scratch for messages that are combined and forgotten, `slots` at a time, of up to `len` elements.
+    /// Adds scratch for `slots` messages at a time of up to `len` elements, which are combined and then discarded.
     pub(crate) fn landing(&mut self, slots: usize, len: usize) -> Landing {
         let slots = (0..slots).map(|_| (self.scratch(len), None)).collect();
         Landing { slots, turn: 0 }
     }
 
-    /// What follows waits for everything so far.
+    /// Makes all later steps wait for all earlier ones.
     pub(crate) fn fence(&mut self) {
         let open = (self.phase..self.plan.steps.len()).filter(|step| !self.awaited[*step]);
         let open: Vec<StepId> = open.map(StepId::new).collect();
@@ -115,7 +115,7 @@ impl Builder {
         self.add(action, &named)
     }
 
-    /// An empty one moves nothing, so it waits for nothing, and nobody for it.
+    /// Adds a message. An empty one moves nothing, so it waits for no step, and no step waits for it.
     fn message(&mut self, action: Action, len: usize, after: &[After]) -> After {
         if len > 0 {
             return Some(self.push(action, after));
@@ -126,7 +126,7 @@ impl Builder {
         None
     }
 
-    /// The one step that stands for the last fence.
+    /// Returns the one step that stands for the last fence.
     fn fenced(&mut self) -> After {
         if self.fence.len() > 1 {
             let all = std::mem::take(&mut self.fence);
@@ -145,7 +145,7 @@ impl Builder {
     }
 }
 
-/// Scratch slots taken in turns.
+/// Scratch slots that messages use in turn.
 #[derive(Debug)]
 pub(crate) struct Landing {
     slots: Vec<(Span, After)>,
@@ -153,13 +153,13 @@ pub(crate) struct Landing {
 }
 
 impl Landing {
-    /// Where the next message of `len` elements lands, and what must be over first.
+    /// Returns the slot of the next message of `len` elements, and the step that must complete first.
     pub(crate) fn next(&self, len: usize) -> (Span, After) {
         let (slot, free) = self.slots[self.turn];
         (slot.part(0, len), free)
     }
 
-    /// The slot is free again after this step.
+    /// Notes that the slot is free again after this step.
     pub(crate) fn used(&mut self, step: After) {
         let free = &mut self.slots[self.turn].1;
         *free = step.or(*free);

@@ -15,22 +15,22 @@ algorithms! {
         /// Up a binomial tree whose subtrees are ranges of ranks (for any root and any lengths: Träff 2018).
         /// lg p · α + nβ, n being all blocks; inner ranks hold their subtree's blocks in scratch.
         Binomial as "binomial",
-        /// Everybody to the root, which receives `window` blocks at a time. p · α + nβ at the root; no scratch.
+        /// Every rank sends to the root, which receives `window` blocks at a time. p · α + nβ at the root; no scratch.
         Linear {
-            /// Receives under way at a time.
+            /// Receives in flight.
             window = 32
         } as "linear",
     }
 }
 
 impl Gather {
-    /// The plan of a rank. The root's receives land in its output.
+    /// Makes the plan of a rank. The root's receives land in its output.
     ///
     /// # Errors
-    /// None of today's algorithms.
+    /// None of today's algorithms fails.
     ///
     /// # Panics
-    /// When the group has no rank `root`, or fewer blocks than ranks were given.
+    /// Panics if the group has no rank `root`, or fewer blocks than ranks were given.
     pub fn plan(self, place: &Place<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
         place.assert_rank(root);
         Unfit::unless_counted(self.name(), self.parameter())?;

@@ -1,21 +1,21 @@
 //! Plans: collectives as data.
 //!
-//! A [`Plan`] is what one rank does in one collective: a list of [steps](Action) that send, receive, copy and combine spans of
-//! its memory, each after the steps it [waits for](Plan::after). Making a plan needs no network, no clock and no other rank;
-//! it takes time and memory in proportion to its own steps. Whoever carries plans out keeps three rules:
+//! A [`Plan`] is one rank's part of one collective: a list of [steps](Action) that send, receive, copy and combine spans of its
+//! memory, each after the steps it [waits for](Plan::after). Making a plan needs no network, no clock and no other rank. It
+//! takes time and memory in proportion to its own steps. An executor of plans keeps three rules:
 //!
-//! - a step begins when all the steps it waits for are over, and steps that are not ordered may run at the same time;
-//! - the k-th send from one rank to another, in the order of the list, meets the k-th receive there from it;
-//! - steps may be held back until a few before them in the list are over: every plan here runs when each rank looks at
-//!   [`LOOKAHEAD_MIN`] unfinished steps, or more, at a time, even if no send ends before its receive has begun. So a long plan
-//!   can be cut into bounded lists.
+//! - A step begins when all the steps it waits for have completed. Steps that are not ordered may run at the same time.
+//! - The k-th send from one rank to another, in the order of the list, matches the k-th receive there from it.
+//! - A step may be held back until a few steps before it in the list have completed. Every plan here completes if each rank
+//!   looks at [`LOOKAHEAD_MIN`] unfinished steps or more at a time, even if no send completes before its receive has begun. So
+//!   a long plan can be cut into bounded lists.
 //!
-//! Each collective is an enum of algorithms with a method `plan`. An algorithm that does not fit (a power of two is needed, the
-//! operation does not commute, …) is an [`Unfit`]; choose another. All lengths are in elements.
-//! The docs give costs in the manner of Hockney and of Thakur, Rabenseifner and Gropp (2005): α for a message, β for an element
-//! that travels, γ for one that is combined, with p ranks, n elements, and lg the logarithm to base 2, rounded up.
+//! Each collective is an enum of algorithms with a method `plan`. An algorithm that does not fit returns [`Unfit`] (a power of
+//! two is needed, the operation does not commute, …); the caller then chooses another. All lengths are in elements. The docs
+//! give costs in the notation of Hockney and of Thakur, Rabenseifner and Gropp (2005): α for a message, β for an element that
+//! travels, γ for an element that is combined, with p ranks, n elements, and lg the logarithm to base 2, rounded up.
 //!
-//! [`check`] carries out the plans of a whole group without a network.
+//! [`check`] runs the plans of a whole group without a network.
 
 use std::ops::Range;
 
@@ -58,21 +58,21 @@ pub use scan::{exscan, scan};
 pub use scatter::Scatter;
 pub use step::{Action, Buffer, Side, Span, StepId};
 
-/// The fewest unfinished steps of each rank, from the first of them on in the order of the list, that must be under way at a
-/// time for a collective to end: ranks exchange at most two sends and two receives before they wait.
+/// The fewest unfinished steps of each rank, counted from the first one in the order of the list, that must be in flight at a
+/// time for a collective to complete. Ranks exchange at most two sends and two receives before they wait.
 pub const LOOKAHEAD_MIN: usize = 4;
 
-/// What one rank does in one collective.
+/// One rank's part of one collective.
 ///
-/// Holding one from this module proves that its steps wait for earlier steps only, that no two steps that may run at the same
-/// time touch the same element unless both only read it, and that the input is never written. It does not prove that the other
-/// ranks follow plans of the same collective.
+/// A plan made by this module guarantees that its steps wait for earlier steps only, that no two steps that may run at the same
+/// time touch the same element unless both only read it, and that the input is never written. It does not guarantee that the
+/// other ranks follow plans of the same collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     rank: usize,
     size: usize,
     steps: Vec<Step>,
-    /// What the steps wait for, those of one step in a row.
+    /// The steps that each step waits for, concatenated.
     edges: Vec<StepId>,
     scratch: usize,
 }
@@ -84,55 +84,55 @@ struct Step {
 }
 
 impl Plan {
-    /// Whose plan it is.
+    /// Returns the rank whose plan it is.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Ranks in the group.
+    /// Returns the number of ranks in the group.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// How many steps.
+    /// Returns the number of steps.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Returns true if there is nothing to do.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Elements of scratch memory it needs.
+    /// Returns the scratch memory that the plan needs, in elements.
     #[must_use]
     pub const fn scratch(&self) -> usize {
         self.scratch
     }
 
-    /// The steps, in the order of the list; every step comes after those it waits for.
+    /// Returns the steps, in the order of the list; every step comes after those it waits for.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = (StepId, &Action)> {
         let steps = self.steps.iter().enumerate();
         steps.map(|(index, step)| (StepId::new(index), &step.action))
     }
 
-    /// What a step does.
+    /// Returns what a step does.
     ///
     /// # Panics
-    /// For a step of a longer plan.
+    /// Panics for a step of a longer plan.
     #[must_use]
     pub fn action(&self, step: StepId) -> &Action {
         &self.steps[step.index()].action
     }
 
-    /// The steps that must be over before this one begins.
+    /// Returns the steps that must complete before this one begins.
     ///
     /// # Panics
-    /// For a step of a longer plan.
+    /// Panics for a step of a longer plan.
     #[must_use]
     pub fn after(&self, step: StepId) -> &[StepId] {
         &self.edges[self.steps[step.index()].after.clone()]

@@ -1,18 +1,18 @@
-//! Algorithms by name, and why one does not fit.
+//! Names of algorithms, and the reasons why one does not fit.
 
 use std::{error, fmt};
 
-/// Which order of operands a reduction needs, or an algorithm keeps.
+/// The order of operands that a reduction needs, or an algorithm keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Order {
-    /// Any: the operation commutes.
+    /// Any order: the operation commutes.
     Any,
     /// Rank 0's operand first, then rank 1's, and so on; only the grouping is free.
     RankOrder,
 }
 
-/// The algorithm cannot do what was asked: choose another.
+/// The reason why an algorithm cannot do what was asked. The caller chooses another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unfit {
@@ -24,16 +24,16 @@ pub enum Unfit {
     Ragged(&'static str),
     /// It needs a map of the nodes: [`Place::on`](super::Place::on).
     NoNodes(&'static str),
-    /// It needs nodes whose ranks follow each other.
+    /// It needs nodes whose ranks are consecutive.
     Scattered(&'static str),
     /// Its parameter is 0: a window without room, a tree without children.
     Zero(&'static str),
-    /// Its parameter is more than this: that many steps take longer than what they move.
+    /// Its parameter is more than this: with more steps, the steps take longer than the data.
     Many(&'static str, usize),
 }
 
 impl Unfit {
-    /// Fits unless there is a parameter, and it is 0.
+    /// Returns an error if there is a parameter and it is 0.
     pub(crate) fn unless_counted(name: &'static str, parameter: Option<usize>) -> Result<(), Self> {
         if parameter == Some(0) {
             return Err(Self::Zero(name));
@@ -41,7 +41,7 @@ impl Unfit {
         Ok(())
     }
 
-    /// Fits unless the operation needs more order than `kept`.
+    /// Returns an error if the operation needs more order than `kept`.
     pub(crate) fn unless_ordered(
         name: &'static str,
         kept: Order,
@@ -100,8 +100,8 @@ impl fmt::Display for Unknown {
 
 impl error::Error for Unknown {}
 
-/// The algorithms of one collective: an enum with `NAMES`, `Display` and `FromStr`. A parameter is written after a colon, is at
-/// least 1, and has a default.
+/// Declares the algorithms of one collective: an enum with `NAMES`, `Display` and `FromStr`. A parameter is written after a
+/// colon, is at least 1, and has a default.
 macro_rules! algorithms {
     (
         $(#[$doc:meta])*
@@ -122,7 +122,7 @@ macro_rules! algorithms {
 
             const NAMES: &'static [&'static str] = &[$(concat!($text $(, "[:", stringify!($param), "]")?),)*];
 
-            /// What it is called, without its parameter.
+            /// Returns the name of the algorithm, without its parameter.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -130,7 +130,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The same algorithm with this parameter, if it takes one.
+            /// Returns the same algorithm with this parameter, if it takes one.
             const fn with(self, parameter: usize) -> Option<Self> {
                 match self {
                     $(Self::$variant { .. } => $crate::plan::names::algorithms!(@with parameter $variant $($param)?),)*
@@ -179,7 +179,7 @@ macro_rules! algorithms {
 }
 pub(crate) use algorithms;
 
-/// `name` or `name:parameter`; `Some(None)` is a parameter that is no number from 1 on.
+/// Splits `name` or `name:parameter`. `Some(None)` is a parameter that is not a number of at least 1.
 pub(crate) fn parsed(given: &str) -> (&str, Option<Option<usize>>) {
     given.split_once(':').map_or((given, None), |(name, text)| {
         let parameter = text.parse().ok().filter(|number| *number > 0);

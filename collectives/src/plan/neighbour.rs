@@ -1,4 +1,4 @@
-//! Neighbourhood collectives: every rank exchanges blocks with the neighbours that it names.
+//! Neighborhood collectives: every rank exchanges blocks with the neighbors that it names.
 
 use super::{
     Place, Plan,
@@ -9,36 +9,37 @@ use super::{
     },
 };
 
-/// One edge of a neighbourhood, as one end sees it.
+/// One edge of a neighborhood, as one end sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The other end; `None` beyond the edge of a grid that is not periodic: its block is there, and nothing happens to it.
+    /// The other end; `None` beyond the edge of a grid that is not periodic. The block of such an edge exists but is left
+    /// alone.
     pub rank: Option<usize>,
-    /// Where its block begins, in elements. The blocks sent may overlap (an allgather sends one to all), those received may
-    /// not.
+    /// Where its block begins, in elements. Blocks to send may overlap (an allgather sends one block to all neighbors); blocks
+    /// to receive may not.
     pub start: usize,
     /// The length of its block, in elements.
     pub len: usize,
 }
 
-/// Which block is which when two ranks share several edges.
+/// How blocks match if two ranks share several edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pairing {
-    /// In the order of the lists, as in MPI's graphs: the first block sent to a rank is the first received there.
+    /// By the order of the lists, as in MPI's graphs: the first block sent to a rank is the first received there.
     Graph,
-    /// Neighbours come in pairs, down and up one dimension, as in MPI's cartesian grids: what goes down arrives from above,
-    /// even when both are one rank.
+    /// By dimension, as in MPI's cartesian grids: neighbors come in pairs, down and up, and a block sent down arrives from
+    /// above, even if both neighbors are one rank.
     Grid,
 }
 
-/// The plan of a rank that sends blocks of its input to `to` and receives blocks of its output from `from`: messages go
-/// straight between the ends. α + mβ for each neighbour, m being its block; as many steps as edges, no scratch, and all
-/// receives land in the output. No step waits for another.
+/// Makes the plan of a rank that sends blocks of its input to `to` and receives blocks of its output from `from`. Messages go
+/// straight between the ends. α + mβ for each neighbor, m being its block; as many steps as edges, no scratch, and all receives
+/// land in the output. No step waits for another.
 ///
 /// # Panics
-/// When a neighbour is no rank of the group; for a [`Grid`](Pairing::Grid), when `from` has an odd number of entries; when the
-/// own rank is named more often in one list than in the other, or with another length.
+/// Panics if a neighbor is no rank of the group; for a [`Grid`](Pairing::Grid), if `from` has an odd number of entries; and if
+/// the own rank is named more often in one list than in the other, or with another length.
 #[must_use]
 pub fn neighbours(
     place: &Place<'_>,
@@ -64,8 +65,8 @@ pub fn neighbours(
         let block = Output.span(from[at].start, from[at].len);
         ends.extend(others(&from[at]).map(|from| End::new(place, (from, me), block)));
     }
-    // All ranks go through their edges in one order of all edges of the graph, whatever that is and in whatever order they name
-    // them. So the first of all that is not over is the first that is not over at both of its ends, and any lookahead will do.
+    // All ranks handle their edges in the same order of all edges of the graph, however the lists name them. So the first edge
+    // of all that has not completed is the first such edge at both of its ends, and any lookahead is enough.
     ends.sort_by_key(|end| end.turn);
     for End { peer, block, .. } in ends {
         match block.buffer {
@@ -76,10 +77,10 @@ pub fn neighbours(
     b.build()
 }
 
-/// The blocks that a rank sends to itself, by their places in `to`, and the places in `from` where they arrive.
+/// Returns the blocks that a rank sends to itself: positions in `to`, and the positions in `from` where they arrive.
 ///
 /// # Panics
-/// When one list names the rank more often than the other; for a [`Grid`](Pairing::Grid), when `from` has an odd number of
+/// Panics if one list names the rank more often than the other; for a [`Grid`](Pairing::Grid), if `from` has an odd number of
 /// entries.
 pub(crate) fn kept(
     me: usize,
@@ -97,13 +98,13 @@ pub(crate) fn kept(
     gives.into_iter().zip(takes).collect()
 }
 
-/// An end of a message.
+/// One end of a message.
 struct End {
-    /// Of the edge in the order of all: how far it goes, and from where. Edges between the same two ranks are in the order of
-    /// the lists.
+    /// Position of the edge in the order of all edges: how far it goes, and from where. Edges between the same two ranks are in
+    /// the order of the lists.
     turn: (usize, usize),
     peer: usize,
-    /// Of the input where it is sent, and of the output where it is received.
+    /// The block in the input at the sender, and in the output at the receiver.
     block: Span,
 }
 
@@ -120,7 +121,7 @@ impl End {
     }
 }
 
-/// The receives, by their places, in the order in which the others send.
+/// Returns the receives, as positions in `from`, in the order in which the other ranks send.
 fn in_order(from: &[Neighbour], pairing: Pairing) -> impl Iterator<Item = usize> {
     let flip = match pairing {
         Pairing::Graph => 0,

@@ -1,10 +1,10 @@
-//! Who plans: a rank, its group, and the nodes of the group.
+//! A planning rank, its group, and the nodes of the group.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use super::Unfit;
 
-/// A rank of a group, and where the group's ranks live if that is known.
+/// A rank of a group, and the nodes of the group's ranks if those are known.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     rank: usize,
@@ -12,7 +12,7 @@ pub struct Place<'a> {
     nodes: Option<&'a Nodes>,
 }
 
-/// Which ranks share a node. Made once for a group: it holds O(size) numbers.
+/// The nodes of the ranks. Made once for a group: it holds O(size) numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     node_of: Vec<usize>,
@@ -20,10 +20,10 @@ pub struct Nodes {
 }
 
 impl<'a> Place<'a> {
-    /// `rank` of a group of `size`.
+    /// Returns `rank` of a group of `size`.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// Panics if there is no such rank.
     #[must_use]
     pub const fn new(rank: usize, size: usize) -> Self {
         assert!(rank < size, "a rank of the group");
@@ -34,10 +34,10 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The same rank, with a map for the node-aware algorithms.
+    /// Returns the same rank, with a map of nodes for the node-aware algorithms.
     ///
     /// # Panics
-    /// When the map is of a group of another size.
+    /// Panics if the map is of a group of another size.
     #[must_use]
     pub fn on(self, nodes: &'a Nodes) -> Self {
         let mapped = nodes.node_of.len();
@@ -48,35 +48,35 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The rank.
+    /// Returns the rank.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Ranks in the group.
+    /// Returns the number of ranks in the group.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether it has a map on which the ranks of each node follow each other.
+    /// Returns true if there is a map, and the ranks of each node are consecutive.
     pub(crate) fn is_mapped(&self) -> bool {
         self.nodes.is_some_and(Nodes::in_rank_order)
     }
 
     /// # Panics
-    /// When the group has no rank `root`.
+    /// Panics if the group has no rank `root`.
     pub(crate) fn assert_rank(&self, root: usize) {
         assert!(root < self.size, "root {root} of {} ranks", self.size);
     }
 
-    /// The map, which `algorithm` needs.
+    /// Returns the map, which `algorithm` needs.
     pub(crate) fn nodes(&self, algorithm: &'static str) -> Result<&'a Nodes, Unfit> {
         self.nodes.ok_or(Unfit::NoNodes(algorithm))
     }
 
-    /// The whole group as a team.
+    /// Returns the whole group as a team.
     pub(crate) const fn team(&self) -> Team<'static> {
         Team {
             me: self.rank,
@@ -87,7 +87,8 @@ impl<'a> Place<'a> {
 }
 
 impl Nodes {
-    /// The map in which rank `i` lives on node `node_of[i]`; node names are any numbers. Nodes are ordered by their first rank.
+    /// Makes the map in which rank `i` lives on node `node_of[i]`. Node names are any numbers. Nodes are ordered by their first
+    /// rank.
     #[must_use]
     pub fn new(node_of: &[usize]) -> Self {
         let mut names = BTreeMap::new();
@@ -107,53 +108,53 @@ impl Nodes {
         }
     }
 
-    /// Nodes of `per_node` ranks each, in order; the last may have fewer.
+    /// Makes nodes of `per_node` ranks each, in order; the last node may have fewer.
     ///
     /// # Panics
-    /// When `per_node` is 0.
+    /// Panics if `per_node` is 0.
     #[must_use]
     pub fn regular(size: usize, per_node: usize) -> Self {
         let node_of: Vec<usize> = (0..size).map(|rank| rank / per_node).collect();
         Self::new(&node_of)
     }
 
-    /// How many nodes.
+    /// Returns the number of nodes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.members.len()
     }
 
-    /// The node of a rank.
+    /// Returns the node of a rank.
     #[must_use]
     pub fn node_of(&self, rank: usize) -> usize {
         self.node_of[rank]
     }
 
-    /// The ranks of a node, ascending.
+    /// Returns the ranks of a node, ascending.
     #[must_use]
     pub fn members(&self, node: usize) -> &[usize] {
         &self.members[node]
     }
 
-    /// Whether the ranks of each node follow each other. Then combining inside nodes first keeps the order of ranks.
+    /// Returns true if the ranks of each node are consecutive. Then combining inside nodes first keeps the order of ranks.
     #[must_use]
     pub fn in_rank_order(&self) -> bool {
         self.node_of.is_sorted()
     }
 
-    /// How many ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn size(&self) -> usize {
         self.node_of.len()
     }
 
-    /// The ranks of `rank`'s node, as `rank` sees them.
+    /// Returns the ranks of `rank`'s node, as a team that contains `rank`.
     pub(crate) fn team(&self, rank: usize) -> Team<'_> {
         let members = self.members(self.node_of(rank));
         Team::of(rank, members).expect("a rank is on its own node")
     }
 
-    /// The first rank of each node, but `root` on its own: who speaks for a node.
+    /// Returns the leader of each node: its first rank, or `root` on `root`'s node.
     pub(crate) fn leaders(&self, root: usize) -> Vec<usize> {
         let mut leaders: Vec<usize> = self.members.iter().map(|node| node[0]).collect();
         leaders[self.node_of(root)] = root;
@@ -161,19 +162,19 @@ impl Nodes {
     }
 }
 
-/// Ranks that carry out a part of a plan among themselves, numbered from 0 without gaps.
+/// Ranks that run a part of a plan among themselves, numbered from 0 without gaps.
 #[derive(Clone, Debug)]
 pub(crate) struct Team<'a> {
     /// This rank's number in the team.
     pub(crate) me: usize,
-    /// How many they are.
+    /// The number of ranks in the team.
     pub(crate) size: usize,
-    /// Their ranks; `None` when number and rank are the same.
+    /// Ranks of the group by number; `None` if number and rank are the same.
     members: Option<Cow<'a, [usize]>>,
 }
 
 impl<'a> Team<'a> {
-    /// The team of these ranks, if `rank` is one of them.
+    /// Returns the team of these ranks, if `rank` is one of them.
     pub(crate) fn of(rank: usize, members: impl Into<Cow<'a, [usize]>>) -> Option<Self> {
         let members = members.into();
         Some(Self {
@@ -183,14 +184,14 @@ impl<'a> Team<'a> {
         })
     }
 
-    /// The rank of number `index`.
+    /// Returns the rank with number `index`.
     pub(crate) fn at(&self, index: usize) -> usize {
         self.members
             .as_ref()
             .map_or(index, |members| members[index])
     }
 
-    /// The number of `rank`.
+    /// Returns the number of `rank`.
     pub(crate) fn index(&self, rank: usize) -> usize {
         let found = self.members.as_ref().map_or(Some(rank), |members| {
             members.iter().position(|member| *member == rank)
@@ -198,12 +199,12 @@ impl<'a> Team<'a> {
         found.expect("a member of the team")
     }
 
-    /// The rank `distance` numbers further on, around the end.
+    /// Returns the rank `distance` numbers ahead, around the end.
     pub(crate) fn ahead(&self, distance: usize) -> usize {
         self.at((self.me + distance) % self.size)
     }
 
-    /// The rank `distance` numbers back, around the start.
+    /// Returns the rank `distance` numbers behind, around the start.
     pub(crate) fn behind(&self, distance: usize) -> usize {
         self.at((self.me + self.size - distance) % self.size)
     }

@@ -22,19 +22,19 @@ algorithms! {
 }
 
 impl Reduce {
-    /// What order of operands it keeps.
+    /// Returns the order of operands that the algorithm keeps.
     #[must_use]
     pub const fn order(self) -> Order {
         Order::RankOrder
     }
 
-    /// The plan of a rank for `len` elements and an operation that needs `order`.
+    /// Makes the plan of a rank for `len` elements and an operation that needs `order`.
     ///
     /// # Errors
-    /// None of today's algorithms.
+    /// None of today's algorithms fails.
     ///
     /// # Panics
-    /// When the group has no rank `root`.
+    /// Panics if the group has no rank `root`.
     pub fn plan(
         self,
         place: &Place<'_>,
@@ -70,15 +70,15 @@ fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
     up(b, team, &place, acc, copied);
 }
 
-/// To the root in place; what is left in the others' spans is of no use.
+/// Reduces to the root in place. The spans of the other ranks are undefined afterwards.
 pub(super) fn in_place(b: &mut Builder, team: &Team<'_>, root: usize, acc: Span) {
     let place = Halving::new(team.me, team.size, root);
     up(b, team, &place, acc, None);
 }
 
-/// Up the tree, combining in `acc`, which holds this rank's operand after `ready`.
+/// Reduces up the tree, combining in `acc`, which holds this rank's operand after `ready`.
 pub(super) fn up(b: &mut Builder, team: &Team<'_>, place: &Halving, acc: Span, ready: After) {
-    // Two, so that one message lands while another is combined.
+    // Two slots, so that one message lands while another is combined.
     let mut landing = b.landing(place.children.len().min(2), acc.len);
     let mut last = ready;
     for child in place.children.iter().rev() {
@@ -106,7 +106,7 @@ pub(super) fn absorb(
     combined
 }
 
-/// On which side the operand of `peer` and its neighbours goes.
+/// Returns the side on which the operand of `peer` and its neighbors is combined.
 pub(super) const fn side_of(peer: usize, me: usize) -> Side {
     if peer < me { Side::Left } else { Side::Right }
 }
@@ -130,7 +130,7 @@ fn rabenseifner(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
     };
     let copied = b.copy(own, acc, &[]);
     let Halves { halves, last } = reduce_halves(b, team, &fold, (index, partner), acc, copied);
-    // Back along the halving: of each pair, the one on the root's side takes the other's half.
+    // Back along the halving: of each pair, the rank on the root's side receives the other rank's half.
     let mut have = vec![last];
     for (half, distance) in halves.iter().rev().zip(powers(fold.power).rev()) {
         if (index ^ goal) & distance != 0 {

@@ -18,14 +18,14 @@ use super::{
 algorithms! {
     /// The algorithms of a reduce-scatter; n is the length of the input.
     ReduceScatter of "reduce_scatter" {
-        /// Pairs exchange halves of what they still combine, at distances p/2, p/4, …, 1; of other sizes than powers of two
-        /// some ranks give their operand to a neighbour first and get their block in the end. lg p · α + n(β + γ), and 2α + n(β
-        /// + γ) more for other sizes; scratch for up to 3n. Mixes the order of ranks.
+        /// Pairs exchange halves of what they still combine, at distances p/2, p/4, …, 1. If the size is no power of two, some
+        /// ranks first give their operand to a neighbor, and get their block at the end. lg p · α + n(β + γ), and 2α + n(β + γ)
+        /// more for other sizes; scratch for up to 3n. Mixes the order of ranks.
         RecursiveHalving as "recursive_halving",
         /// In step k a block to the rank k ahead and one from the rank k behind, `window` at a time. (p − 1) · α + n(β + γ);
         /// scratch for `window` blocks. Mixes the order of ranks.
         Pairwise {
-            /// Messages under way at a time.
+            /// Messages in flight.
             window = 8
         } as "pairwise",
         /// Blocks go around a ring and are combined on the way. (p − 1) · α + n(β + γ); scratch for 2 blocks. Mixes the order
@@ -38,7 +38,7 @@ algorithms! {
 }
 
 impl ReduceScatter {
-    /// What order of operands it keeps.
+    /// Returns the order of operands that the algorithm keeps.
     #[must_use]
     pub const fn order(self) -> Order {
         match self {
@@ -47,13 +47,13 @@ impl ReduceScatter {
         }
     }
 
-    /// The plan of a rank for an operation that needs `order`.
+    /// Makes the plan of a rank for an operation that needs `order`.
     ///
     /// # Errors
-    /// [`Unfit`]: the order.
+    /// [`Unfit`]: the order is not kept.
     ///
     /// # Panics
-    /// When fewer blocks than ranks were given.
+    /// Panics if fewer blocks than ranks were given.
     pub fn plan(self, place: &Place<'_>, blocks: &Blocks, order: Order) -> Result<Plan, Unfit> {
         Unfit::unless_ordered(self.name(), self.order(), order)?;
         Unfit::unless_counted(self.name(), self.parameter())?;

@@ -1,4 +1,4 @@
-//! Prefix reductions, by recursive doubling: in round i everybody passes what it has on to the rank 2ⁱ ahead (Hillis, Steele
+//! Prefix reductions, by recursive doubling: in round i every rank passes what it has to the rank 2ⁱ ahead (Hillis, Steele
 //! 1986). Both keep the order of ranks.
 
 use super::{
@@ -13,8 +13,8 @@ use super::{
     },
 };
 
-/// Rank i's output becomes the combination of the outputs of ranks 0 to i, in place. lg p · (α + nβ + nγ); at most 3 lg p
-/// steps, scratch for 2n, n being `len`.
+/// Makes the plan in which rank i's output becomes the combination of the outputs of ranks 0 to i, in place. lg p · (α + nβ +
+/// nγ); at most 3 lg p steps, scratch for 2n, n being `len`.
 #[must_use]
 pub fn scan(place: &Place<'_>, len: usize) -> Plan {
     let mut b = Builder::new(place);
@@ -22,8 +22,9 @@ pub fn scan(place: &Place<'_>, len: usize) -> Plan {
     b.build()
 }
 
-/// Rank i's output becomes the combination of the inputs of ranks 0 to i − 1; rank 0's output is left as it is. The inputs move
-/// on by one rank, where a scan combines them: 1 + lg (p − 1) rounds; scratch as for [`scan`].
+/// Makes the plan in which rank i's output becomes the combination of the inputs of ranks 0 to i − 1; rank 0's output is left
+/// as it is. The inputs first move on by one rank, and a scan combines them there: 1 + lg (p − 1) rounds; scratch as for
+/// [`scan`].
 #[must_use]
 pub fn exscan(place: &Place<'_>, len: usize) -> Plan {
     let mut b = Builder::new(place);
@@ -39,7 +40,7 @@ pub fn exscan(place: &Place<'_>, len: usize) -> Plan {
     b.build()
 }
 
-/// Among the ranks from `first` on; `acc` holds this rank's operand after `ready`.
+/// Scans among the ranks from `first` on; `acc` holds this rank's operand after `ready`.
 fn doubling(b: &mut Builder, team: &Team<'_>, first: usize, acc: Span, ready: After) {
     let place = team.me - first;
     let mut landing = b.landing(2.min(place), acc.len);

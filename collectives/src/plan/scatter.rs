@@ -15,22 +15,22 @@ algorithms! {
         /// Down a binomial tree whose subtrees are ranges of ranks. lg p · α + nβ, n being all blocks; inner ranks hold their
         /// subtree's blocks in scratch.
         Binomial as "binomial",
-        /// The root to everybody, `window` blocks at a time. p · α + nβ at the root; no scratch.
+        /// The root sends to every rank, `window` blocks at a time. p · α + nβ at the root; no scratch.
         Linear {
-            /// Sends under way at a time.
+            /// Sends in flight.
             window = 32
         } as "linear",
     }
 }
 
 impl Scatter {
-    /// The plan of a rank. The leaves' receives land in their output.
+    /// Makes the plan of a rank. The leaves' receives land in their output.
     ///
     /// # Errors
-    /// None of today's algorithms.
+    /// None of today's algorithms fails.
     ///
     /// # Panics
-    /// When the group has no rank `root`, or fewer blocks than ranks were given.
+    /// Panics if the group has no rank `root`, or fewer blocks than ranks were given.
     pub fn plan(self, place: &Place<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
         place.assert_rank(root);
         Unfit::unless_counted(self.name(), self.parameter())?;
@@ -44,7 +44,7 @@ impl Scatter {
     }
 }
 
-/// `all` is what the root scatters.
+/// Plans the scatter of `all`, the root's data, down the tree.
 pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks, all: Span) {
     let place = Halving::new(team.me, team.size, root);
     let (first, len) = (place.range.start, blocks.some(Input, place.range).len);

@@ -1,8 +1,8 @@
-//! The common shapes: trees and powers of two, as the neighbours that one rank has in them. O(log size) each.
+//! The common shapes: trees and powers of two, as the neighbors of one rank in them. O(log size) each.
 
 use std::ops::Range;
 
-/// A rank's neighbours in a tree.
+/// A rank's neighbors in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
     pub(crate) parent: Option<usize>,
@@ -10,7 +10,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// A tree in which nobody has more than `arity` children, filled level by level from `root`; `arity` 1 is a chain.
+    /// Makes a tree of at most `arity` children per rank, filled level by level from `root`; an `arity` of 1 gives a chain.
     pub(crate) fn kary(me: usize, size: usize, root: usize, arity: usize) -> Self {
         // A user may ask for any arity.
         let arity = arity.min(size);
@@ -24,14 +24,14 @@ impl Tree {
     }
 }
 
-/// A rank's place in a binomial tree whose every subtree is a range of ranks, whoever is the root.
+/// A rank's place in a binomial tree whose every subtree is a range of ranks, for any root.
 ///
 /// The range is halved: the root keeps its own half and hands the other to that half's first rank, and so on. So a subtree's
 /// blocks lie in a row, and combining along the tree keeps the order of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Halving {
     pub(crate) parent: Option<usize>,
-    /// The largest subtree first.
+    /// Children, those with the largest subtrees first.
     pub(crate) children: Vec<Child>,
     /// This rank's own subtree.
     pub(crate) range: Range<usize>,
@@ -77,7 +77,7 @@ impl Halving {
     }
 }
 
-/// The half of `range` that has `owner`, and the other.
+/// Returns the half of `range` that contains `owner`, and the other half.
 fn halves(range: &Range<usize>, owner: usize) -> (Range<usize>, Range<usize>) {
     let middle = range.start + range.len().div_ceil(2);
     let (low, high) = (range.start..middle, middle..range.end);
@@ -88,23 +88,23 @@ fn halves(range: &Range<usize>, owner: usize) -> (Range<usize>, Range<usize>) {
     }
 }
 
-/// The largest power of two that fits into a group. Neighbours merge until there are no more ranks than that: one of each of
-/// the first pairs stays, in the place of both.
+/// The largest power of two that fits into a group. Neighbors merge until no more ranks than that remain: one rank of each of
+/// the first pairs remains, in the place of both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fold {
     pub(crate) power: usize,
-    /// Pairs that merge.
+    /// Number of pairs that merge.
     pairs: usize,
-    /// This rank stays.
+    /// The rank that must remain.
     keep: usize,
 }
 
-/// What a rank is after folding.
+/// The role of a rank after folding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Its partner stands for it.
+    /// Its partner takes its place.
     Out { partner: usize },
-    /// It stays, as this index of the power of two, perhaps for a partner too.
+    /// It remains, with this index below the power of two, and may stand for a partner too.
     In {
         index: usize,
         partner: Option<usize>,
@@ -112,7 +112,7 @@ pub(crate) enum Role {
 }
 
 impl Fold {
-    /// Of each pair the even rank stays, unless `keep` is the odd one.
+    /// Folds a group. The even rank of each pair remains, unless `keep` is the odd one.
     pub(crate) const fn new(size: usize, keep: usize) -> Self {
         let power = 1 << size.ilog2();
         Self {
@@ -138,7 +138,7 @@ impl Fold {
         }
     }
 
-    /// The rank that stays as `index`.
+    /// Returns the rank that remains as `index`.
     pub(crate) fn rank(&self, index: usize) -> usize {
         if index < self.pairs {
             2 * index + usize::from(self.keep == 2 * index + 1)
@@ -147,14 +147,14 @@ impl Fold {
         }
     }
 
-    /// The ranks, merged ones too, that these indices stand for.
+    /// Returns the ranks, including merged ones, that these indices stand for.
     pub(crate) fn ranks(&self, indices: Range<usize>) -> Range<usize> {
         let first = |index: usize| index + index.min(self.pairs);
         first(indices.start)..first(indices.end)
     }
 }
 
-/// 1, 2, 4, … below `end`.
+/// Returns 1, 2, 4, … below `end`.
 pub(crate) fn powers(end: usize) -> impl DoubleEndedIterator<Item = usize> {
     (0..end.next_power_of_two().ilog2()).map(|bit| 1 << bit)
 }

@@ -1,4 +1,4 @@
-//! What a plan is made of: steps, and the memory they touch.
+//! Steps of a plan, and the memory that they touch.
 
 use std::{fmt, ops::Range};
 
@@ -6,11 +6,11 @@ use std::{fmt, ops::Range};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Buffer {
-    /// What the caller gave; no step writes it.
+    /// The caller's input; no step writes it.
     Input,
-    /// What the caller gets. Collectives in place find the contribution here.
+    /// The caller's output. Collectives in place find the contribution here.
     Output,
-    /// Room for partial results, as long as [`Plan::scratch`](super::Plan::scratch) says; its contents at the start are noise.
+    /// Room for partial results, of [`Plan::scratch`](super::Plan::scratch) elements; undefined at the start.
     Scratch,
 }
 
@@ -19,64 +19,64 @@ pub enum Buffer {
 /// Position `i` of the span is element `start + (i / run) · stride + i % run`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// Where.
+    /// The buffer.
     pub buffer: Buffer,
     /// The first element.
     pub start: usize,
-    /// Elements in all.
+    /// Number of elements.
     pub len: usize,
-    /// Elements in a row; `len` when the span is contiguous.
+    /// Elements in a run; `len` if the span is contiguous.
     pub run: usize,
-    /// From the start of one run to the start of the next, in elements; it may go back.
+    /// Distance from the start of one run to the start of the next, in elements; it may be negative.
     pub stride: isize,
 }
 
-/// The number of a step: its place in the list of its plan.
+/// The number of a step: its position in the list of its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId(u32);
 
 /// What a step does.
 ///
-/// A send is over when its span may be written again, a receive when the data is there. The k-th send of a plan to a rank, in
-/// the order of the list, meets the k-th receive from it there, whenever the two are carried out.
+/// A send completes when its span may be written again, a receive when the data is there. The k-th send of a plan to a rank, in
+/// the order of the list, matches the k-th receive from it there, whenever the two run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// A message. Without elements, it is a signal.
+    /// Sends a message. Without elements, it is a signal.
     Send {
-        /// Who gets it.
+        /// The receiver.
         to: usize,
         /// The elements.
         from: Span,
     },
-    /// The message that `from` sends to this rank, of as many elements.
+    /// Receives the message of `into.len` elements that `from` sends to this rank.
     Recv {
-        /// Who sends it.
+        /// The sender.
         from: usize,
-        /// Where it lands.
+        /// Where the message lands.
         into: Span,
     },
-    /// Copy between spans of one length that do not overlap.
+    /// Copies between spans of one length that do not overlap.
     Copy {
-        /// What.
+        /// The source.
         from: Span,
-        /// Where to.
+        /// The destination.
         into: Span,
     },
-    /// Combine, element by element, spans of one length that do not overlap.
+    /// Combines, element by element, spans of one length that do not overlap.
     Reduce {
-        /// The operand that stays.
+        /// The operand that is left as it is.
         from: Span,
         /// The operand that becomes the result.
         into: Span,
-        /// On which side of the operation `from` stands.
+        /// The side of the operation on which `from` stands.
         side: Side,
     },
-    /// Nothing, once all it waits for is over: many steps can wait for this one instead.
+    /// Does nothing; it completes when all steps it waits for have. Many steps can wait for it instead.
     Join,
 }
 
-/// The place of an operand.
+/// The side of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Side {
@@ -87,7 +87,7 @@ pub enum Side {
 }
 
 impl Buffer {
-    /// `len` elements in a row from `start`.
+    /// Returns `len` consecutive elements from `start`.
     #[must_use]
     pub const fn span(self, start: usize, len: usize) -> Span {
         Span {
@@ -101,10 +101,10 @@ impl Buffer {
 }
 
 impl Span {
-    /// No elements: what a signal carries.
+    /// The span without elements: what a signal carries.
     pub const EMPTY: Self = Buffer::Input.span(0, 0);
 
-    /// The same number of elements in runs of `run`, a `stride` apart.
+    /// Returns the same number of elements in runs of `run`, a `stride` apart.
     #[must_use]
     pub const fn in_runs(self, run: usize, stride: isize) -> Self {
         Self {
@@ -114,10 +114,10 @@ impl Span {
         }
     }
 
-    /// `len` elements from position `start` of a contiguous span.
+    /// Returns `len` elements from position `start` of a contiguous span.
     ///
     /// # Panics
-    /// When they are not inside, or the span has several runs.
+    /// Panics if they are not inside, or the span has several runs.
     #[must_use]
     pub fn part(self, start: usize, len: usize) -> Self {
         assert!(self.is_contiguous(), "{self:?} has several runs");
@@ -125,16 +125,16 @@ impl Span {
         self.buffer.span(self.start + start, len)
     }
 
-    /// Whether all elements are in one row.
+    /// Returns true if all elements are consecutive.
     #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         self.run >= self.len
     }
 
-    /// Its runs, in order: the elements of the buffer that each covers.
+    /// Returns the runs, in order: the elements of the buffer that each covers.
     ///
     /// # Panics
-    /// When iterated, if a run begins before the buffer or nowhere in a `usize`.
+    /// Panics during iteration if a run begins before the buffer or does not fit a `usize`.
     pub fn runs(self) -> impl Iterator<Item = Range<usize>> {
         let count = self.len.div_ceil(self.run.max(1));
         (0..count).map(move |i| {
@@ -161,16 +161,16 @@ impl fmt::Debug for Span {
 }
 
 impl StepId {
-    /// The step at `index` of the list.
+    /// Returns the step at `index` of the list.
     ///
     /// # Panics
-    /// From 2³² on.
+    /// Panics from 2³² on.
     #[must_use]
     pub fn new(index: usize) -> Self {
         Self(u32::try_from(index).expect("a plan has less than 2^32 steps"))
     }
 
-    /// Its place in the list.
+    /// Returns the step's position in the list.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -178,7 +178,7 @@ impl StepId {
 }
 
 impl Action {
-    /// What it reads.
+    /// Returns the span that the step reads.
     pub fn reads(&self) -> impl Iterator<Item = Span> {
         let spans = match *self {
             Self::Send { from, .. } | Self::Copy { from, .. } => [Some(from), None],
@@ -188,7 +188,7 @@ impl Action {
         spans.into_iter().flatten()
     }
 
-    /// What it writes.
+    /// Returns the span that the step writes.
     #[must_use]
     pub const fn writes(&self) -> Option<Span> {
         match *self {
@@ -199,7 +199,7 @@ impl Action {
         }
     }
 
-    /// Whether it is a receive that lands in the caller's own buffer, with no copy after it. Its sender needs to be told that
+    /// Returns true for a receive that lands in the caller's own buffer, with no copy after it. The sender must be told that
     /// the buffer is exposed, as for any receive that a peer writes into.
     #[must_use]
     pub fn lands_in_user_buffer(&self) -> bool {

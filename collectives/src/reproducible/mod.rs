@@ -1,10 +1,10 @@
-//! Sums of floating-point numbers that have the same bits whatever the order, the algorithm and the number of ranks.
+//! Sums of floating-point numbers that have the same bits for any order, algorithm and number of ranks.
 //!
-//! Adding `f64`s rounds at every step, so no tree of `+` gives bits that another tree gives. A [`ExactSum`] does not
-//! round: it is an integer wide enough for every bit that a number of its type can have, and integers add in any order (Kulisch
-//! 1971; for sums across ranks: Collange, Defour, Graillat, Iakymchuk 2015). It is rounded once, in the end, so the result is
-//! the number nearest to the true sum. What that costs is size: 280 bytes for an `f64`, 56 for an `f32`. Bins (Demmel, Nguyen
-//! 2015) need less, and give reproducible bits but not the nearest number.
+//! Adding `f64`s rounds at every step, so different trees of `+` give different bits. An [`ExactSum`] does not round: it is an
+//! integer wide enough for every bit that a number of its type can have, and integers can be added in any order (Kulisch 1971;
+//! for sums across ranks: Collange, Defour, Graillat, Iakymchuk 2015). It is rounded once, at the end, so the result is the
+//! number nearest to the true sum. The cost is size: 280 bytes for an `f64`, 56 for an `f32`. Bins (Demmel, Nguyen 2015) need
+//! less, and give reproducible bits but not the nearest number.
 
 use std::fmt::Debug;
 
@@ -18,32 +18,32 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct ExactSum<T: Real> {
-    /// A two's complement integer in units of the least number above zero, low word first; then a word that remembers what is
-    /// no number.
+    /// A two's complement integer in units of the least positive number, low word first; then a word that records infinities
+    /// and NaNs.
     words: T::Words,
 }
 
-/// What can be summed: `f32` and `f64`, as the IEEE 754 formats that they are.
+/// Types that can be summed: `f32` and `f64`, as their IEEE 754 formats.
 pub trait Real: Copy + Debug {
     /// The memory of a sum: a word for each 64 bits of the integer, and one more.
     type Words: Copy + Debug + Eq + AsRef<[u64]> + AsMut<[u64]>;
 
-    /// The sum of nothing.
+    /// The empty sum.
     const ZERO: Self::Words;
     /// Stored bits of the fraction.
     const FRACTION: u32;
     /// The bits of infinity.
     const INFINITY: u64;
 
-    /// The bits, sign included.
+    /// Returns the bits, including the sign.
     fn bits(self) -> u64;
 
-    /// The number of these bits, negated if `negative`.
+    /// Returns the number with these bits, negated if `negative`.
     fn of(bits: u64, negative: bool) -> Self;
 }
 
 impl<T: Real> ExactSum<T> {
-    /// The sum of nothing.
+    /// Returns the empty sum.
     #[must_use]
     pub const fn new() -> Self {
         Self { words: T::ZERO }
@@ -57,14 +57,14 @@ impl<T: Real> ExactSum<T> {
         let negative = bits & (T::INFINITY + (1 << T::FRACTION)) > T::INFINITY;
         let (limbs, special) = self.parts();
         match exponent {
-            // Numbers below the least normal one have its exponent, and no leading one that is not stored.
+            // Subnormal numbers use the exponent of the least normal one, and have no hidden leading bit.
             0 => shift_in(limbs, fraction, 0, negative),
             _ if exponent == T::INFINITY >> T::FRACTION => *special |= kind(fraction, negative),
             _ => shift_in(limbs, fraction | 1 << T::FRACTION, exponent - 1, negative),
         }
     }
 
-    /// Adds what `other` is the sum of. Associative and commutative.
+    /// Adds the numbers that `other` contains. Associative and commutative.
     pub fn merge(&mut self, other: &Self) {
         let (limbs, special) = self.parts();
         let (theirs, other_special) = split(other.words.as_ref());
@@ -75,9 +75,10 @@ impl<T: Real> ExactSum<T> {
         *special |= other_special;
     }
 
-    /// The number nearest to the sum, the even one of two; infinite beyond the largest number. A sum of zero is +0.
+    /// Returns the number nearest to the sum; a tie goes to the even one, and a sum beyond the largest number is infinite. A
+    /// sum of zero is +0.
     ///
-    /// As in any order of `+`, a NaN or infinities of both signs give a NaN, and an infinity of one sign gives that.
+    /// As in any order of `+`, a NaN or infinities of both signs give a NaN, and infinities of one sign give that infinity.
     #[must_use]
     pub fn value(&self) -> T {
         let (limbs, special) = split(self.words.as_ref());
@@ -96,13 +97,13 @@ impl<T: Real> ExactSum<T> {
         T::of(rounded(magnitude, T::FRACTION).min(T::INFINITY), negative)
     }
 
-    /// The sum as plain words, to send or store.
+    /// Returns the sum as plain words, to send or store.
     #[must_use]
     pub const fn into_words(self) -> T::Words {
         self.words
     }
 
-    /// The sum that these words are. Any words are some sum.
+    /// Returns the sum with these words. Any words are a valid sum.
     #[must_use]
     pub const fn from_words(words: T::Words) -> Self {
         Self { words }
@@ -135,8 +136,8 @@ impl<T: Real> FromIterator<T> for ExactSum<T> {
     }
 }
 
-// The largest number has its last bit at 2046 + 52 (f32: 254 + 23) above the least; the rest is room for many of them, and a
-// sign.
+// The largest number has its last bit at 2046 + 52 (f32: 254 + 23) above the least. The remaining bits are room for many such
+// numbers, and a sign.
 const F64_LIMBS: usize = 34;
 const F32_LIMBS: usize = 6;
 const _: () = assert!(64 * F64_LIMBS > 2046 + 52 + 77);
@@ -180,7 +181,7 @@ const PLUS: u64 = 1;
 const MINUS: u64 = 2;
 const NAN: u64 = 4;
 
-/// What a number with the largest exponent is.
+/// Classifies a number with the largest exponent.
 const fn kind(fraction: u64, negative: bool) -> u64 {
     match (fraction, negative) {
         (0, false) => PLUS,
@@ -225,13 +226,13 @@ fn negate(limbs: &mut [u64]) {
     }
 }
 
-/// The bits of the number nearest to a magnitude, which may go beyond those of infinity.
+/// Returns the bits of the number nearest to a magnitude. They may go beyond those of infinity.
 fn rounded(limbs: &[u64], fraction: u32) -> u64 {
     let Some(top) = limbs.iter().rposition(|limb| *limb != 0) else {
         return 0;
     };
     let length = 64 * top + 64 - limbs[top].leading_zeros() as usize;
-    // Up to one bit more than is stored, the integer is the bits: the first normal numbers follow the others without a gap.
+    // Up to one bit more than is stored, the integer equals the bits: normal numbers follow the subnormal ones without a gap.
     let Some(dropped) = length
         .checked_sub(fraction as usize + 1)
         .filter(|dropped| *dropped > 0)
@@ -243,11 +244,11 @@ fn rounded(limbs: &[u64], fraction: u32) -> u64 {
     let rest = limbs[..(dropped - 1) / 64].iter().any(|limb| *limb != 0)
         || limbs[(dropped - 1) / 64] & ((1 << ((dropped - 1) % 64)) - 1) != 0;
     let up = half && (rest || mantissa & 1 == 1);
-    // The leading one, which is not stored, adds one to the exponent; so does a mantissa that is rounded up to a power of two.
+    // The hidden leading bit adds one to the exponent. So does a mantissa that is rounded up to a power of two.
     ((dropped as u64) << fraction).saturating_add(mantissa + u64::from(up))
 }
 
-/// The bits from `bit` on.
+/// Returns the bits from `bit` on.
 fn window(limbs: &[u64], bit: usize) -> u128 {
     let limb = |at: usize| u128::from(limbs.get(at).copied().unwrap_or(0));
     (limb(bit / 64) | limb(bit / 64 + 1) << 64) >> (bit % 64)

@@ -1,8 +1,7 @@
-//! Carries out the plans of a whole group without a network, on values of any type, in the worst order that a caller can think
-//! of.
+//! Runs the plans of a whole group without a network, on values of any type, in the worst order that a caller can choose.
 //!
-//! For tests of plans and of what is made from them. [`inspect`] looks at one plan, [`Pairs`] at how the messages of all meet,
-//! and [`run()`] carries them out.
+//! For tests of plans and of the programs made from them. [`inspect`] checks one plan, [`Pairs`] checks how the messages of all
+//! ranks match, and [`run()`] runs the plans.
 
 use std::{error, fmt};
 
@@ -15,10 +14,10 @@ mod run;
 pub use pairs::Pairs;
 pub use run::{Memory, Rules, run};
 
-/// A step of a group: whose, and which.
+/// A step of a group: its rank, and its number.
 pub type At = (usize, StepId);
 
-/// What is wrong with plans.
+/// A fault of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -32,13 +31,13 @@ pub enum Fault {
     Spans(At),
     /// The two steps may run at the same time, touch the same element, and one of them writes it.
     Race(At, StepId),
-    /// A message that nobody receives or sends, or goes to no other rank.
+    /// A message without another end, or one that goes to no other rank.
     Unpaired(At),
     /// A message and the span that it lands in differ in length.
     Lengths(At, At),
-    /// The step reads what nobody has written.
+    /// The step reads an element that no step has written.
     Unwritten(At),
-    /// The collective does not end: this is the first step of its rank that is not over.
+    /// The collective does not end; this is the first step of its rank that has not completed.
     Deadlock(At),
 }
 
@@ -66,8 +65,8 @@ impl fmt::Display for Fault {
 
 impl error::Error for Fault {}
 
-/// Looks at one plan: that steps wait for earlier ones, stay inside buffers of `input` and `output` elements and the plan's
-/// scratch, do not write the input, and do not race. Takes O(steps² + elements touched).
+/// Checks one plan: steps wait for earlier ones, stay inside buffers of `input` and `output` elements and the plan's scratch,
+/// do not write the input, and do not race. Takes O(steps² + elements touched).
 ///
 /// # Errors
 /// The first fault.

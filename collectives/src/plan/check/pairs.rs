@@ -1,4 +1,4 @@
-//! Which send meets which receive.
+//! Matches sends with receives.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::plan::Action;
 /// The other end of every message of a group.
 #[derive(Clone, Debug)]
 pub struct Pairs {
-    /// For each rank, for each step.
+    /// The other end, for each step of each rank.
     other: Vec<Vec<Option<At>>>,
 }
 
@@ -16,10 +16,10 @@ impl Pairs {
     /// Pairs the k-th send between two ranks with the k-th receive.
     ///
     /// # Errors
-    /// A message without another end, or whose ends differ in length.
+    /// A message without another end, or with ends of different lengths.
     ///
     /// # Panics
-    /// When `plans` are not those of all ranks of one group, in order.
+    /// Panics if `plans` are not those of all ranks of one group, in order.
     pub fn of(plans: &[Plan]) -> Result<Self, Fault> {
         let mut waiting: BTreeMap<(usize, usize), [Vec<At>; 2]> = BTreeMap::new();
         for (rank, plan) in plans.iter().enumerate() {
@@ -57,14 +57,14 @@ impl Pairs {
         Ok(Self { other })
     }
 
-    /// The receive of a send, or the send of a receive.
+    /// Returns the receive of a send, or the send of a receive.
     #[must_use]
     pub fn other(&self, (rank, step): At) -> Option<At> {
         self.other[rank][step.index()]
     }
 }
 
-/// Elements in a message.
+/// Returns the number of elements in a message.
 fn moved(plans: &[Plan], (rank, step): At) -> usize {
     match plans[rank].action(step) {
         Action::Send { from: span, .. } | Action::Recv { into: span, .. } => span.len,

@@ -3,8 +3,8 @@
 use super::{Fault, Plan, StepId};
 use crate::plan::Buffer;
 
-/// The list is a topological order. So a write that comes after the last write and after all reads since comes after all
-/// there was, and only those need a look.
+/// Finds the first race. The list of steps is a topological order. So a write that is ordered after the last write, and after
+/// all reads since, is ordered after all earlier accesses, and only those need a check.
 pub(super) fn find(plan: &Plan, output: usize) -> Result<(), Fault> {
     let before = Before::of(plan);
     let mut elements = [
@@ -47,7 +47,7 @@ struct Touched {
     read: Vec<StepId>,
 }
 
-/// The elements of a span that may be written at all.
+/// Returns the elements of a span, except those of the input, which no step writes.
 fn each(span: crate::plan::Span) -> impl Iterator<Item = (usize, usize)> {
     let buffer = match span.buffer {
         Buffer::Input => None,
@@ -58,7 +58,7 @@ fn each(span: crate::plan::Span) -> impl Iterator<Item = (usize, usize)> {
     elements.filter_map(move |element| Some((buffer?, element)))
 }
 
-/// Which steps are over when a step begins, a bit for each.
+/// For each step, a bit for each step that has completed when it begins.
 struct Before {
     rows: Vec<Vec<u64>>,
 }

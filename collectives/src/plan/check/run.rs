@@ -1,31 +1,31 @@
-//! Carries out plans in an order that the caller picks, step by step.
+//! Runs plans in an order that the caller picks, step by step.
 
 use super::{At, Fault, Pairs, Plan};
 use crate::plan::{Action, Buffer, Side, Span, StepId};
 
-/// One rank's memory. `None` is an element that nobody has written.
+/// One rank's memory. `None` is an element that was never written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory<T> {
-    /// What the caller gave.
+    /// The caller's input.
     pub input: Vec<Option<T>>,
-    /// What the caller gets.
+    /// The caller's output.
     pub output: Vec<Option<T>>,
     /// Partial results.
     pub scratch: Vec<Option<T>>,
 }
 
-/// What those who carry out plans promise each other.
+/// What an executor of plans guarantees.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rules {
-    /// How many steps of a rank are looked at, from the first one that is not over.
+    /// Steps of a rank that may begin, counted from the first one that has not completed.
     pub lookahead: usize,
-    /// A send ends without waiting for its receive to begin.
+    /// True if a send completes without waiting for its receive to begin.
     pub eager: bool,
 }
 
 impl Rules {
-    /// The strictest: no send ends before its receive has begun.
+    /// Returns the strictest rules: no send completes before its receive has begun.
     #[must_use]
     pub const fn strict(lookahead: usize) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Rules {
         }
     }
 
-    /// Messages are buffered, and all steps are looked at.
+    /// Returns the loosest rules: messages are buffered, and all steps may begin.
     #[must_use]
     pub const fn eager() -> Self {
         Self {
@@ -44,14 +44,14 @@ impl Rules {
     }
 }
 
-/// Carries out all steps, one at a time. `pick` is asked for a number below its argument whenever several could be next;
-/// `combine` is the operation. Returns the steps in the order they were carried out.
+/// Runs all steps, one at a time. `pick` is called with the number of steps that could be next, if there are several, and
+/// returns one of them by index. `combine` is the operation. Returns the steps in the order in which they ran.
 ///
 /// # Errors
-/// A message without another end, a step that reads what nobody wrote, or a deadlock.
+/// A message without another end, a step that reads an unwritten element, or a deadlock.
 ///
 /// # Panics
-/// When a span is not inside its buffer: [`inspect`](super::inspect) finds such plans.
+/// Panics if a span is not inside its buffer; [`inspect`](super::inspect) finds such plans.
 pub fn run<T: Clone>(
     plans: &[Plan],
     memory: &mut [Memory<T>],
@@ -107,7 +107,7 @@ pub fn run<T: Clone>(
 }
 
 impl<T: Clone> Memory<T> {
-    /// Memory of these contents.
+    /// Returns memory with these contents.
     #[must_use]
     pub const fn new(input: Vec<Option<T>>, output: Vec<Option<T>>) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl<T: Clone> Memory<T> {
     }
 }
 
-/// Whose turn it may be.
+/// The steps that may run next.
 struct Turns<'a> {
     plans: &'a [Plan],
     pairs: &'a Pairs,
@@ -150,20 +150,20 @@ struct Turns<'a> {
     ready: Vec<At>,
 }
 
-/// How far one rank is.
+/// The progress of one rank.
 struct Progress {
     steps: Vec<State>,
-    /// Which steps wait for a step.
+    /// For each step, the steps that wait for it.
     waiting: Vec<Vec<StepId>>,
-    /// The first step that is not over.
+    /// The first step that has not completed.
     low: usize,
-    /// The first step that is not looked at.
+    /// The first step beyond the lookahead.
     high: usize,
 }
 
 #[derive(Clone, Copy)]
 struct State {
-    /// Steps to wait for that are not over.
+    /// Steps to wait for that have not completed.
     missing: usize,
     begun: bool,
     over: bool,
@@ -200,7 +200,7 @@ impl<'a> Turns<'a> {
         self.look(rank);
     }
 
-    /// Looks as far ahead as the rules allow.
+    /// Begins steps as far ahead as the rules allow.
     fn look(&mut self, rank: usize) {
         let progress = &mut self.ranks[rank];
         let done = progress.steps[progress.low..]
@@ -217,7 +217,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Begins a step that may begin; it is ready when its other end, if it has one, allows it.
+    /// Begins a step if it may begin. It is ready once its other end, if it has one, allows it.
     fn begin(&mut self, (rank, step): At) {
         let (high, state) = (self.ranks[rank].high, self.state((rank, step)));
         if state.begun || state.missing > 0 || step.index() >= high {

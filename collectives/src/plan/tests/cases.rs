@@ -397,7 +397,7 @@ impl Group<'_> {
         }
     }
 
-    /// A periodic ring, an open one, and a graph in which everybody sends 1, 3 and 3 again further on.
+    /// A periodic ring, an open one, and a graph in which every rank sends to the ranks 1, 3 and again 3 ahead.
     fn neighbourhoods(&self, visit: &mut dyn FnMut(Case)) {
         let size = self.size;
         let ring = |rank: usize, distance: usize| Some((rank + size + distance) % size);
