@@ -1,7 +1,7 @@
-//! Keys that are out to the memory of operations, where a driver pins that as long as they are.
+//! Keys to the memory of operations, for drivers that pin memory as long as a key to it is valid.
 //!
-//! An operation that is complete gives its buffer away, and at that address there may be another one soon: so the key is
-//! withdrawn in the same turn, before anybody can have the buffer.
+//! A completed operation returns its buffer, and another buffer may soon be at the same address. So the keys are withdrawn in
+//! the same turn, before the application can have the buffer.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use ripstop_fabric::{
 use super::Engine;
 use crate::proto::wire::OpId;
 
-/// The keys of operations, in the order in which each was given out. Empty where drivers pin nothing.
+/// Valid keys of operations, by operation and serial number. Empty if the driver pins nothing.
 #[derive(Debug, Default)]
 pub(super) struct Exposed {
     pins: bool,
     out: BTreeMap<(u64, u32), RemoteRegion>,
     serial: u32,
-    /// By peer: the key in an offer to it that finds no room at the driver, and whose that is.
+    /// Key in an offer that found no room at the driver, with the operation of the offer, by peer.
     kept: Option<Box<Kept>>,
-    /// To be withdrawn.
+    /// Keys to withdraw.
     over: Vec<RemoteRegion>,
 }
 
-/// In a box, as hardly a rank ever has any.
+/// Boxed, because a rank hardly ever has any.
 type Kept = BTreeMap<u32, (OpId, RemoteRegion)>;
 
 impl Exposed {
@@ -36,7 +36,7 @@ impl Exposed {
         }
     }
 
-    /// An operation is complete.
+    /// Marks the keys of a completed operation for withdrawal.
     #[inline]
     pub(super) fn close(&mut self, op: OpId) {
         if !self.out.is_empty() {
@@ -51,26 +51,26 @@ impl Exposed {
         }
     }
 
-    /// An offer with this key finds no room; it is made again.
+    /// Keeps the key of an offer that found no room, because the offer will be retried.
     #[cold]
     pub(super) fn keep(&mut self, op: OpId, to: u32, key: RemoteRegion) {
         self.kept.get_or_insert_default().insert(to, (op, key));
     }
 
-    /// The key that was kept for the same offer. If its operation has ended, it is nobody's any more.
+    /// Takes the key kept for this offer. Drops the key of another operation, which has ended then.
     fn take_kept(&mut self, op: OpId, to: u32) -> Option<RemoteRegion> {
         let (of, key) = self.kept.as_mut()?.remove(&to)?;
         (of == op).then_some(key)
     }
 
-    /// A key is needed no more.
+    /// Marks a key for withdrawal.
     pub(super) fn withdraw(&mut self, key: RemoteRegion) {
         self.over.push(key);
     }
 }
 
 impl Engine {
-    /// A peer's key to a part of an operation's buffer, for as long as the operation is under way.
+    /// Gives a peer a key to a part of an operation's buffer. The key is valid while the operation is in flight.
     pub(super) fn expose(&mut self, op: OpId, to: u32, range: LocalRange) -> Option<RemoteRegion> {
         let key = self.driver.expose_to(Peer(to), range)?;
         let exposed = &mut self.core.exposed;
@@ -81,7 +81,7 @@ impl Engine {
         Some(key)
     }
 
-    /// As [`expose`](Self::expose), for an offer, which may be made several times.
+    /// Does the same as [`expose`](Self::expose) for an offer, and reuses the key if the offer is retried.
     pub(super) fn expose_once(
         &mut self,
         op: OpId,
@@ -95,7 +95,7 @@ impl Engine {
     #[inline]
     pub(super) fn withdraw_keys(&mut self) {
         while let Some(key) = self.core.exposed.over.pop() {
-            // Always taken: it needs no room.
+            // The driver never refuses this command, because it needs no room.
             let _ = self.driver.post(Command::Withdraw { key });
         }
     }

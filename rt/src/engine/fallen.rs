@@ -1,19 +1,19 @@
-//! Which ranks are down.
+//! Set of ranks that are down.
 
 use std::collections::BTreeMap;
 
 use ripstop_fabric::driver::Down;
 
-/// Which ranks are down, and how they went: two bits for each rank of a block in which one is.
+/// Ranks that are down, and how: two bits for each rank, in blocks of 64 ranks of which at least one is down.
 #[derive(Debug, Default)]
 pub(super) struct Fallen {
-    /// Finished and failed ranks, by rank / 64.
+    /// Bit masks of the finished and the failed ranks, by rank / 64.
     blocks: BTreeMap<u32, [u64; 2]>,
     len: usize,
 }
 
 impl Fallen {
-    /// Remembers how a rank went. `false`: that was known.
+    /// Records that a rank is down. Returns false if that was known.
     pub(super) fn insert(&mut self, rank: u32, why: Down) -> bool {
         let block = self.blocks.entry(rank / 64).or_default();
         let bit = 1_u64 << (rank % 64);
@@ -25,7 +25,7 @@ impl Fallen {
         new
     }
 
-    /// O(1) while nobody is down.
+    /// Returns how a rank went down. O(1) while no rank is down.
     #[inline]
     pub(super) fn get(&self, rank: u32) -> Option<Down> {
         if self.len == 0 {
@@ -39,7 +39,7 @@ impl Fallen {
         }
     }
 
-    /// How many are down.
+    /// Returns the number of ranks that are down.
     pub(super) fn len(&self) -> usize {
         self.len
     }

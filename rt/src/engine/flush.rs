@@ -1,4 +1,4 @@
-//! What waits for room at the driver.
+//! Posts what waits for room at the driver.
 
 use ripstop_fabric::{
     driver::{Command, Down, Driver, Peer as Rank, Post, Token},
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Whether there was room for everything.
+/// Result of a flush: whether there was room for everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
     All,
@@ -24,7 +24,7 @@ pub(super) enum Flushed {
 }
 
 impl Engine {
-    /// Posts what handlers asked for and what found no room before.
+    /// Posts what handlers asked for, and retries what found no room before.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if self.core.ended {
@@ -57,7 +57,7 @@ impl Engine {
     fn flush_peers(&mut self) {
         let mut marked = self.core.peers.take_marked();
         marked.retain(|&rank| {
-            // Who waits for an acknowledgement is marked again when it comes.
+            // A peer that must acknowledge something first is marked again when it does.
             let stuck = self.flush_peer(rank) == Flushed::Stuck
                 && !self.core.peers.contact(rank).waits_for_peer();
             if !stuck {
@@ -65,12 +65,13 @@ impl Engine {
             }
             stuck
         });
-        // A driver that never ends what is under way to the dead never has room for the rest.
+        // If the driver never completes commands to a failed peer, it never has room for the rest. So these peers must be
+        // watched.
         self.core.waits |= self.core.watches && !marked.is_empty();
         self.core.peers.wait(marked);
     }
 
-    /// Control first, then envelopes, then fragments.
+    /// Flushes the queues of one peer: control headers first, then envelopes, updates of windows, and fragments.
     pub(super) fn flush_peer(&mut self, rank: u32) -> Flushed {
         if !self.core.peers.reliable {
             self.core.peers.stir(rank);
@@ -89,7 +90,7 @@ impl Engine {
         self.flush_fragments(rank)
     }
 
-    /// What a channel sends by itself: everything again from where it went wrong, and answers.
+    /// Sends what a channel sends by itself: frames to repeat after a loss, and acknowledgments.
     fn flush_channel(&mut self, rank: u32) -> Flushed {
         let now = self.core.now.nanos();
         let peer = self.core.peers.contact(rank);
@@ -144,9 +145,9 @@ impl Engine {
         Flushed::All
     }
 
-    /// Whether there was room for its envelope at the driver; there is at the peer.
+    /// Sends the envelope of an operation, for which the peer has room. Returns false if the driver has none.
     ///
-    /// Without credits for its bytes a message is offered instead, which costs the receiver no more than a header.
+    /// If credits for its bytes are missing, the message is offered instead, which costs the receiver only a header.
     pub(super) fn start(&mut self, op: OpId, rank: u32) -> bool {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
@@ -274,7 +275,7 @@ impl Engine {
 
     fn post_wanted(&mut self) {
         let (mut wanted, mut full) = (Vec::new(), Vec::new());
-        // Some ask for more as they are posted.
+        // Posting some of them adds more.
         while !self.core.wanted.is_empty() {
             std::mem::swap(&mut wanted, &mut self.core.wanted);
             full.extend(
@@ -283,13 +284,13 @@ impl Engine {
                     .filter(|&wanted| !self.post_one_sided(wanted)),
             );
         }
-        // Its memory serves the next ones.
+        // Reuse the vector's memory.
         wanted.append(&mut full);
         self.core.waits |= self.core.watches && !wanted.is_empty();
         self.core.wanted = wanted;
     }
 
-    /// Whether it is posted, or no longer wanted.
+    /// Posts a command. Returns true if it is posted or no longer needed.
     fn post_one_sided(&mut self, wanted: Wanted) -> bool {
         let (op, key, at) = match wanted {
             Wanted::Get { op, key, at } | Wanted::Put { op, key, at } => (op, key, at),
@@ -354,7 +355,7 @@ impl Engine {
         posted
     }
 
-    /// Asks the sender to put, or to send fragments if our buffer cannot be reached.
+    /// Asks the sender to put, or to send fragments if it cannot reach our buffer.
     fn invite(&mut self, op: OpId) {
         let Some(slot) = self.core.ops.get(op) else {
             return;
@@ -382,7 +383,8 @@ impl Engine {
     }
 }
 
-/// Hands a message to the driver with what rides on every message; says whether there was room.
+/// Hands a message to the driver, with the credits and the acknowledgment that ride on every message. Returns false if there was
+/// no room.
 #[inline]
 pub(super) fn transmit(
     driver: &mut dyn Driver,
@@ -394,7 +396,7 @@ pub(super) fn transmit(
     transmit_tagged(driver, (peer, rank), None, header, body)
 }
 
-/// As [`transmit`], also for an adapter that looks for a tag.
+/// Does the same as [`transmit`], with a tag for adapters that match tags.
 #[inline]
 pub(super) fn transmit_tagged(
     driver: &mut dyn Driver,

@@ -1,4 +1,4 @@
-//! How much memory a runtime takes for each peer, and what its peers share.
+//! Memory that a runtime uses for each peer, and for all of them together.
 
 use ripstop_fabric::shm::ShmConfig;
 
@@ -9,15 +9,15 @@ use crate::{
     settings::Settings,
 };
 
-/// Bytes that a runtime on shared memory takes, by its driver and by its engine together.
+/// Bytes that a runtime on shared memory uses, for its driver and its engine together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Footprint {
-    /// For each rank that there was never contact with.
+    /// Bytes for each rank with which there was never contact.
     pub per_peer: usize,
-    /// For two ranks that send to each other, on both sides together.
+    /// Bytes for two ranks that send to each other, on both sides together.
     pub per_pair: usize,
-    /// What all peers share.
+    /// Memory that all peers share.
     pub pools: Vec<Pool>,
 }
 
@@ -25,11 +25,11 @@ pub struct Footprint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pool {
-    /// What lies in it.
+    /// Content of the pool.
     pub name: &'static str,
     /// Bytes at the start.
     pub first: usize,
-    /// Bytes at most; `None` where only the application sets a limit.
+    /// Largest number of bytes; `None` if only the application sets a limit.
     pub max: Option<usize>,
 }
 
@@ -37,7 +37,7 @@ pub struct Pool {
 const HEADER_BYTES: usize = Messages::PLACE_BYTES + Matching::<OpId, u32>::MESSAGE_BYTES;
 
 impl Footprint {
-    /// What a runtime with these settings takes.
+    /// Returns the memory that a runtime with these settings uses.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let driver = ShmConfig::new(0).footprint();
@@ -64,21 +64,21 @@ impl Footprint {
     }
 }
 
-/// What an engine has at one moment.
+/// Memory that an engine uses at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Bytes, with those for peers.
+    /// Bytes, including those for peers.
     pub(crate) bytes: usize,
     /// Peers in contact.
     pub(crate) peers: usize,
-    /// Bytes that are there for them.
+    /// Bytes used for the peers in contact.
     pub(crate) peer_bytes: usize,
-    /// Operations that were made and not taken.
+    /// Operations that were created and not taken yet.
     pub(crate) operations: usize,
 }
 
 impl Engine {
-    /// What there is now, without buffers of the application's. O(operations).
+    /// Returns the current memory use, without the application's buffers. O(operations).
     pub(crate) fn state(&mut self) -> State {
         let peers = self.core.peers.len();
         let peer_bytes = self.core.peers.bytes();

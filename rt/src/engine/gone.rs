@@ -1,4 +1,4 @@
-//! What is left of a driver after the end: it takes everything, and nothing comes of it.
+//! Null driver, which replaces the real one after the end. It accepts every command and completes none.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use ripstop_fabric::{
     memory::{Region, RemoteRegion},
 };
 
-/// A driver that was closed.
+/// The driver of a closed runtime.
 #[derive(Debug)]
 pub(super) struct Gone(pub(super) Caps);
 

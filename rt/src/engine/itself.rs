@@ -16,7 +16,7 @@ use crate::{
     proto::wire::OpId,
 };
 
-/// A rank that seems to wait for itself.
+/// State of a rank that seems to wait for itself.
 #[derive(Debug)]
 pub(crate) struct OwnWait {
     pub(crate) since: Time,
@@ -25,7 +25,7 @@ pub(crate) struct OwnWait {
 }
 
 impl Engine {
-    /// Ends the operations that this rank waits for in vain, if it waits for itself. Returns whether there were any.
+    /// Fails the operations for which this rank waits in vain, if it waits for itself. Returns true if there were any.
     pub(crate) fn end_own_waits(&mut self) -> bool {
         let ends = self.core.waits_for_itself();
         if ends {
@@ -90,13 +90,13 @@ impl Core {
     fn is_for_others(&self, slot: &Slot) -> bool {
         match slot.life {
             Life::Free | Life::Done(_) | Life::Failed | Life::Lost => false,
-            Life::Posted(_) => slot.part, // its source was looked at
+            Life::Posted(_) => slot.part, // its source was checked above
             Life::Queued | Life::Offered => slot.about.peer != Some(self.programs.me()),
             _ => true,
         }
     }
 
-    /// Operations in flight for which the application waits.
+    /// Returns the operations in flight for which the application waits.
     fn own_waits(&self) -> Vec<OpId> {
         self.ops
             .which(|slot| slot.waker.is_some() && !slot.life.is_done())
@@ -118,7 +118,7 @@ impl Core {
         }
     }
 
-    /// How long this rank has seemed to wait for itself.
+    /// Returns the time since when this rank has seemed to wait for itself.
     pub(crate) fn own_wait(&mut self, now: Time) -> &mut OwnWait {
         let seen = self.matching.counted();
         let before = self.own_wait.take().filter(|before| before.seen == seen);

@@ -1,6 +1,6 @@
-//! Watches the peers that this rank waits for, on drivers that do not say who has died.
+//! Failure detector for drivers that do not report failures: watches the peers for which this rank waits.
 //!
-//! Pings, answers and news of deaths are outside of all order: they overtake what waits for room, and wait for it themselves.
+//! Pings, answers and reports of failures are sent out of order. They overtake queued messages, but may wait for room themselves.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,25 +17,25 @@ use crate::{
     },
 };
 
-/// Receives from anybody watch all members of a communicator up to this size; of a larger one, those in contact.
+/// Largest communicator of which a wildcard receive watches all members. In a larger one, it watches the members in contact.
 const MEMBERS_MAX: usize = 64;
 
-/// What the engine keeps for it; nothing of it is used where the driver tells of deaths.
+/// State of the detector. Unused if the driver reports failures.
 pub(super) struct Liveness {
     alive: Alive,
-    /// This rank, which needs no watching.
+    /// This rank, which is not watched.
     me: u32,
-    /// What is said outside of all order.
+    /// Messages to be sent out of order.
     pub(super) asides: Vec<Aside>,
-    /// Those that found no room: the driver wakes us when there is some.
+    /// Messages that found no room. The driver wakes this rank when there is some.
     stuck: Vec<Aside>,
-    /// Peers that failed by the driver's word since the last turn.
+    /// Peers that the driver has reported as failed since the last turn.
     pub(super) lost: Vec<u32>,
-    /// Peers that failed by ours, or have given us up.
+    /// Peers that this detector has found failed, or that have given this rank up.
     given_up: Vec<u32>,
 }
 
-/// A word outside of all order.
+/// A message sent out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aside {
     to: u32,
@@ -45,7 +45,7 @@ pub(super) struct Aside {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Plain(Kind),
-    /// The process of this rank was seen to end.
+    /// Reports that the process of this rank was seen to end.
     Death(u32),
 }
 
@@ -55,7 +55,7 @@ impl Aside {
         Self { to, word }
     }
 
-    /// Whether there was room for it.
+    /// Posts the message. Returns false if there was no room.
     fn post(self, driver: &mut dyn Driver) -> bool {
         let to = Rank(self.to);
         let (plain, death);
@@ -78,7 +78,7 @@ impl Aside {
 }
 
 impl Liveness {
-    /// `interval` is in nanoseconds.
+    /// Creates the detector; `interval` is in nanoseconds.
     pub(super) fn new(interval: u64, me: u32) -> Self {
         Self {
             alive: Alive::new(interval),
@@ -92,7 +92,7 @@ impl Liveness {
 }
 
 impl Engine {
-    /// Looks after the peers that are waited for, if it is time to. `all` is true if this turn took everything that has come.
+    /// Checks the peers for which this rank waits, if that is due. `all` is true if this turn took everything that has come.
     pub(super) fn tend_alive(&mut self, now: Time, all: bool) {
         if self.core.ended {
             return;
@@ -120,7 +120,7 @@ impl Engine {
         self.say_asides();
     }
 
-    /// Keeps how the driver knows of failures, for errors, and tells the other ranks of a process that was seen to end.
+    /// Records how the driver detected failures, for errors. Notifies the other ranks of a process that was seen to end.
     #[cold]
     fn note_losses(&mut self) {
         let lost = self.core.liveness.as_mut();
@@ -137,7 +137,8 @@ impl Engine {
         }
     }
 
-    /// Where the driver tells of deaths, it is told whom something waits for: who never comes does not die either.
+    /// If the driver detects failures itself, tells it for which peers this rank waits. A peer that never connects would
+    /// otherwise never be reported.
     pub(super) fn expect(&mut self) {
         let core = &mut self.core;
         if !core.watches && std::mem::take(&mut core.waits) {
@@ -146,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Says what there is to say outside of all order, and lets go of the peers that are given up.
+    /// Sends the messages that are out of order, and drops the peers that were given up.
     fn say_asides(&mut self) {
         let Some(liveness) = &mut self.core.liveness else {
             return;
@@ -166,11 +167,11 @@ impl Engine {
         }
     }
 
-    /// When to look next. What began to wait since the last turn counts from that on.
+    /// Returns the time of the next check. For waits that began since the last turn, the time counts from that turn.
     pub(super) fn next_look(&self) -> Option<Time> {
         let liveness = self.core.liveness.as_ref()?;
         if !self.driver.knows_peers() {
-            return None; // it wakes us when it does
+            return None; // the driver wakes this rank when it knows them
         }
         let next = liveness.alive.next_look();
         let next = next.or_else(|| self.core.waits.then_some(self.core.now.nanos()));
@@ -179,13 +180,13 @@ impl Engine {
 }
 
 impl Core {
-    /// A peer said something, so it lives. Says whether that is to be handled as usual.
+    /// Handles a sign of life of a peer. Returns true if the message must be handled as usual.
     pub(super) fn hear(&mut self, rank: u32, kind: Kind, header: &[u8]) -> bool {
         let Some(liveness) = self.liveness.as_deref_mut() else {
             return true;
         };
         if self.peers.down(rank) == Some(Down::Failed) {
-            // We have given it up, and what waited for it has ended: it cannot come back.
+            // This rank has given the peer up and failed what waited for it, so the peer cannot come back. Tell it that.
             if kind != Kind::Gone {
                 liveness.asides.push(Aside::plain(rank, Kind::Gone));
             }
@@ -237,7 +238,7 @@ impl Core {
         }
     }
 
-    /// The driver has seen the process of this rank end. Other nodes do not see processes of this one.
+    /// Notifies the other ranks that a process was seen to end. Other nodes cannot see the processes of this one.
     fn tell_of_death(&mut self, dead: u32) {
         let Some(liveness) = &mut self.liveness else {
             return;
@@ -250,8 +251,8 @@ impl Core {
         }));
     }
 
-    /// The peers whose death would leave something waiting for ever; where that is anybody of a communicator, all its members up
-    /// to so many.
+    /// Returns the peers whose failure would leave something waiting forever. For wildcard receives these are all members of a
+    /// communicator of at most `members_max` ranks.
     fn waited_for(&self, members_max: usize) -> BTreeSet<u32> {
         let mut waited: BTreeSet<u32> = self.peers.unacked().collect();
         let mut from_anybody = BTreeSet::new();
@@ -279,7 +280,7 @@ impl Core {
         for ctx in from_anybody {
             self.add_members(ctx, members_max, &mut waited);
         }
-        // What waits for room at the driver waits for the peer, where what is under way to the dead does not end.
+        // Commands that wait for room at the driver wait for the peer, if commands to a failed peer do not end.
         waited.extend(self.peers.marked());
         waited.extend(self.wanted.iter().filter_map(Wanted::peer));
         waited.extend(self.windows.waited_for());

@@ -1,5 +1,6 @@
-//! Peers that a collective will speak to are connected to all at once when it begins, where a driver connects when it is first
-//! used: so the first one waits for one handshake, and not for as many as it has rounds.
+//! Connects to all peers of a collective together when it begins, on drivers that connect at the first use.
+//!
+//! So the first collective waits for one handshake, and not for one in each of its rounds.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +12,14 @@ use crate::{
     offload::{Action, Program},
 };
 
-/// The peers that the driver was told of.
+/// Peers to which the driver was asked to connect.
 #[derive(Debug, Default)]
 pub(super) struct Meeting {
     known: BTreeSet<u32>,
 }
 
 impl Meeting {
-    /// Those that a program sends to for the first time.
+    /// Returns the peers to which a program sends for the first time.
     fn strangers(&mut self, group: &Group, program: &Program) -> Vec<Peer> {
         let sends = (0..program.len()).filter_map(|at| match program.step(at).action {
             Action::Send { to, .. } => group.world_of(to),

@@ -1,4 +1,4 @@
-//! Messages that wait for a receive.
+//! Store of messages that wait for a receive.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -9,13 +9,13 @@ use crate::proto::{
     wire::{MODE_FIRST, OpId},
 };
 
-/// Bodies up to this many bytes are stored without a vector.
+/// Longest body that is stored without a vector, in bytes.
 const SHORT: usize = 96;
 
-/// Vectors of stored bodies that are kept for the next ones.
+/// Most vectors of stored bodies kept for reuse.
 const SPARE_MAX: usize = 64;
 
-/// Longest vector that is kept.
+/// Longest vector that is kept, in bytes.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
 /// A message that is not in a receive's buffer yet.
@@ -24,15 +24,15 @@ pub(crate) struct Message {
     pub(crate) envelope: Envelope,
     pub(crate) sig: u64,
     pub(crate) body: Body,
-    /// Its place in the matching, while it has one.
+    /// Place in the matching, while the message has one.
     pub(crate) place: Option<Unexpected>,
-    /// An offer that its sender wants back, which is possible once it is in the queue again.
+    /// True if its sender has withdrawn this offer. It is dropped when it is in the queue again.
     pub(crate) recalled: bool,
-    /// It counts as one of those that its sender may have here.
+    /// True if it is charged to its sender.
     pub(crate) charged: bool,
 }
 
-/// Where a stored message's bytes are.
+/// Location of a stored message's bytes.
 #[derive(Debug)]
 pub(crate) enum Body {
     Short([u8; SHORT], usize),
@@ -52,7 +52,7 @@ pub(crate) struct Offered {
     pub(crate) sender: OpId,
     pub(crate) modes: u64,
     pub(crate) key: RemoteRegion,
-    /// It is here out of turn, and does not count.
+    /// True if it came out of turn and is not charged.
     pub(crate) sought: bool,
 }
 
@@ -63,15 +63,15 @@ pub(crate) enum Parcel<'a> {
     InOp { op: OpId, bytes: usize },
 }
 
-/// The store: slots are used again, and so are the vectors of the longer bodies.
+/// The store. It reuses slots, and the vectors of longer bodies.
 pub(crate) struct Messages {
     slots: Vec<Option<Message>>,
     free: Vec<u32>,
-    /// Nothing until there are long messages: a rank of a large simulation that does nothing should take little.
+    /// State for long messages. Allocated at the first one, because an idle rank of a large simulation should take little memory.
     long: Option<Box<Long>>,
 }
 
-/// What is kept of long messages.
+/// State for long messages.
 #[derive(Default)]
 struct Long {
     spare: Vec<Vec<u8>>,
@@ -80,7 +80,7 @@ struct Long {
 }
 
 impl Messages {
-    /// Bytes of a message, with its body if that is short.
+    /// Bytes of a place, which includes a short body.
     pub(crate) const PLACE_BYTES: usize = size_of::<Option<Message>>();
 
     pub(crate) fn new() -> Self {
@@ -91,12 +91,12 @@ impl Messages {
         }
     }
 
-    /// Places of messages, and how many are in use.
+    /// Returns the number of places, and how many of them are in use.
     pub(crate) fn room(&self) -> (usize, usize) {
         (self.slots.len(), self.slots.len() - self.free.len())
     }
 
-    /// Gives back the places behind the last message, and what was kept of long ones. O(places).
+    /// Frees the places behind the last message, and the vectors kept for reuse. O(places).
     #[cold]
     pub(crate) fn shrink(&mut self) {
         let used = self.slots.iter().rposition(Option::is_some);
@@ -107,14 +107,14 @@ impl Messages {
         self.slots.truncate(kept);
         self.slots.shrink_to_fit();
         self.free.retain(|&index| (index as usize) < kept);
-        self.free.sort_unstable_by_key(|&index| Reverse(index)); // the first ones are used first
+        self.free.sort_unstable_by_key(|&index| Reverse(index)); // the first ones are reused first
         self.free.shrink_to_fit();
         if let Some(long) = &mut self.long {
             long.spare = Vec::new();
         }
     }
 
-    /// Bytes of the store, with the bodies in it and those that are kept for the next ones.
+    /// Returns the bytes of the store, including the stored bodies and the vectors kept for reuse.
     pub(crate) fn bytes(&self) -> usize {
         let long = |slot: &Option<Message>| match slot.as_ref().map(|message| &message.body) {
             Some(Body::Long(bytes)) => bytes.capacity(),
@@ -126,7 +126,7 @@ impl Messages {
             + spare.map(Vec::capacity).sum::<usize>()
     }
 
-    /// Where the next message will be stored.
+    /// Returns the index at which the next message will be stored.
     pub(crate) fn next(&mut self) -> u32 {
         if let Some(&index) = self.free.last() {
             return index;
@@ -148,7 +148,7 @@ impl Messages {
         index
     }
 
-    /// The bytes of a stored message are with its sender after all.
+    /// Turns a stored message into an offer, because its bytes are still with its sender.
     pub(crate) fn make_offer(&mut self, index: u32, offered: Offered) {
         let message = self.get(index);
         message.body = Body::Offered(offered);
@@ -184,7 +184,7 @@ impl Messages {
         message
     }
 
-    /// A copy of bytes that are only lent.
+    /// Copies the bytes of a message that is only lent.
     pub(crate) fn keep(&mut self, parcel: &Parcel<'_>) -> Body {
         match *parcel {
             Parcel::Bytes(bytes) if bytes.len() <= SHORT => {
@@ -204,7 +204,7 @@ impl Messages {
         }
     }
 
-    /// The body is no longer wanted.
+    /// Keeps the vector of a body for reuse.
     pub(crate) fn recycle(&mut self, body: Body) {
         if let Body::Long(bytes) = body
             && let spare = &mut self.long().spare
@@ -215,13 +215,13 @@ impl Messages {
         }
     }
 
-    /// The stored offer of this sender's operation. O(log offers).
+    /// Returns the stored offer of this sender's operation. O(log offers).
     pub(crate) fn offer_of(&self, source: u32, sender: OpId) -> Option<u32> {
         let offers = &self.long.as_ref()?.offers;
         offers.get(&(source, sender)).copied()
     }
 
-    /// The sender of a stored message of a collective that has another signature. O(stored messages).
+    /// Returns the sender of a stored message that has another signature than this collective. O(stored messages).
     pub(crate) fn stranger(&self, ctx: u32, tag: u32, sig: u64) -> Option<u32> {
         let is_it = |message: &&Message| {
             let Envelope {
@@ -233,12 +233,12 @@ impl Messages {
         Some(found.envelope.source)
     }
 
-    /// All stored messages.
+    /// Returns all stored messages.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Message> {
         self.slots.iter().flatten()
     }
 
-    /// The stored message with such a body.
+    /// Returns the stored message whose body satisfies `is_it`.
     pub(crate) fn find(&self, is_it: impl Fn(&Body) -> bool) -> Option<u32> {
         let found = self
             .slots
@@ -247,7 +247,7 @@ impl Messages {
         u32::try_from(found).ok()
     }
 
-    /// Stored offers for which `of` says yes.
+    /// Returns the stored offers whose envelopes satisfy `of`.
     pub(crate) fn offers(&self, mut of: impl FnMut(&Envelope) -> bool) -> Vec<u32> {
         let slots = self.slots.iter().zip(0u32..);
         slots
@@ -261,14 +261,14 @@ impl Messages {
 }
 
 impl Message {
-    /// It is here out of turn.
+    /// Returns true if the message came out of turn.
     pub(crate) fn is_sought(&self) -> bool {
         matches!(self.body, Body::Offered(Offered { sought: true, .. }))
     }
 }
 
 impl Message {
-    /// As far as its sender said, none of its communicator is in front of it there.
+    /// Returns true if no message of its communicator precedes it at its sender, as far as the sender has reported.
     pub(crate) fn is_first(&self) -> bool {
         matches!(&self.body, Body::Offered(offered) if offered.modes & MODE_FIRST != 0)
     }
@@ -291,7 +291,7 @@ impl Body {
 }
 
 impl Parcel<'_> {
-    /// Bytes of the whole message.
+    /// Returns the length of the whole message in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -300,7 +300,7 @@ impl Parcel<'_> {
         }
     }
 
-    /// Whether it costs its sender room here.
+    /// Returns true if the message is charged to its sender.
     pub(crate) fn counts(&self) -> bool {
         match self {
             Self::Bytes(_) => true,
@@ -309,8 +309,8 @@ impl Parcel<'_> {
         }
     }
 
-    /// The bytes that were sent uninvited, which cost the sender credits. An offer costs none, and a message in an
-    /// operation's buffer has been paid for.
+    /// Returns the bytes that were sent uninvited, for which the sender spent credits. An offer spends none, and the credits for
+    /// a message in an operation's buffer have been returned already.
     pub(crate) fn uninvited(&self) -> Option<usize> {
         match self {
             Self::Bytes(bytes) => Some(bytes.len()),
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(messages.offer_of(1, op(7)), Some(first));
         assert_eq!(messages.offer_of(2, op(7)), Some(other));
         assert_eq!(messages.offer_of(1, op(8)), None);
-        // A peer that offers the same twice: the last is the one.
+        // If a peer offers the same message twice, the last offer counts.
         let again = messages.store(offer(1, 7));
         messages.take(first);
         assert_eq!(messages.offer_of(1, op(7)), Some(again));

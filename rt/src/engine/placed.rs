@@ -1,11 +1,11 @@
-//! Receives that lend their buffers to the driver, whose adapter matches tags: it may put a message there before anybody looks.
+//! Receives that lend their buffers to the driver: an adapter that matches tags may place a message before the host polls.
 //!
-//! Matching here stays as it is, and decides. The adapter only saves a copy: when the message that it has placed is the one
-//! that its receive gets, the bytes are there already. Any other message that a receive gets meanwhile is kept, and the buffer
-//! is asked for; a message that was placed and goes elsewhere is copied out first. So it does not matter which messages the
-//! adapter saw first, nor whether wildcards were posted that it knows nothing of.
+//! Matching in the engine is unchanged, and it decides. The adapter only saves a copy: if the message that it placed is the one
+//! that its receive gets, the bytes are there already. If the receive gets another message, that one is stored and the buffer is
+//! asked back. A placed message that belongs elsewhere is copied out first. So neither the order in which the adapter saw the
+//! messages matters, nor wildcard receives of which it does not know.
 //!
-//! A buffer that is lent belongs to the driver: its operation ends, whatever it ends in, when the driver says that it is back.
+//! A lent buffer belongs to the driver. Its operation completes or fails only when the driver has returned it.
 
 use ripstop_fabric::{
     driver::{Offer, Peer as Rank, Token},
@@ -20,10 +20,10 @@ use crate::{
 };
 
 impl Engine {
-    /// Lends the buffer of a receive that waits, if a message for it may be placed and nothing speaks against it.
+    /// Lends the buffer of a waiting receive, if a message of at least `least` bytes may be placed in it.
     ///
-    /// While a receive from anybody or with any tag waits, it may well get what would be placed elsewhere. A longer buffer than
-    /// the longest message that comes uninvited is likely to be for one that is offered.
+    /// A buffer is not lent while a wildcard receive waits, which may get the message that would be placed. Nor is one that is
+    /// longer than the longest eager message, because its message will probably be offered.
     pub(super) fn lend(&mut self, op: OpId, least: usize) {
         let Some(slot) = self.core.ops.get(op) else {
             return;
@@ -50,7 +50,7 @@ impl Engine {
         slot.lent = self.driver.offer(Rank(from), offer);
     }
 
-    /// Asks for a buffer that is lent.
+    /// Asks the driver to return a lent buffer.
     pub(super) fn ask_back(&mut self, op: OpId) {
         let lent = self.core.ops.get(op).is_some_and(|slot| slot.lent);
         if lent && self.driver.take_back(Token(op.pack())) {
@@ -61,13 +61,13 @@ impl Engine {
 }
 
 impl Core {
-    /// A receive whose buffer is lent is over: it has this message, or has failed.
+    /// Ends a receive whose buffer is lent, with this message or an error. It completes once the buffer is back.
     pub(super) fn recall_buffer(&mut self, op: OpId, kept: Option<Kept>) {
         self.ops.live(op).life = Life::Recalled(kept);
         self.wanted.push(Wanted::Recall { op });
     }
 
-    /// As [`land`](Self::land), of a receive whose buffer is lent.
+    /// Fails a receive whose buffer is lent, in place of [`land`](Self::land).
     #[cold]
     pub(super) fn fail_lent(&mut self, op: OpId, outcome: Result<Landed, ErrorKind>) {
         let why = outcome.expect_err("what succeeds has its buffer");
@@ -75,14 +75,14 @@ impl Core {
         self.recall_buffer(op, None);
     }
 
-    /// The buffer of a receive is not lent any more.
+    /// Records that the buffer of a receive is not lent any more.
     pub(super) fn take_over_buffer(&mut self, op: OpId) {
         if let Some(slot) = self.ops.get(op) {
             slot.lent = false;
         }
     }
 
-    /// Ends a receive that was over but for its buffer, which is back.
+    /// Completes a receive that waited only for its buffer, which is back.
     pub(super) fn settle(&mut self, op: OpId) {
         let Some(slot) = self.ops.get(op) else {
             return;
@@ -102,7 +102,7 @@ impl Core {
 }
 
 impl Eager {
-    /// The tag of a message, if it is long enough for an adapter to look for.
+    /// Returns the tag of a message, if the message is long enough for an adapter to match it.
     #[inline]
     pub(super) fn tag_for(&self, least: Option<usize>, len: usize) -> Option<Tag> {
         let least = least?;
@@ -110,7 +110,7 @@ impl Eager {
             context: self.ctx,
             tag: self.tag,
         };
-        // Programs match by themselves.
+        // Messages of programs are matched by their programs.
         (len >= least && self.ctx & 1 == 0).then_some(tag)
     }
 }

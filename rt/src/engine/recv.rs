@@ -1,4 +1,4 @@
-//! Receives, from posting to landing.
+//! Receives, from posting to completion.
 
 use ripstop_fabric::driver::Payload;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Core {
-    /// Posts a receive that owns its buffer already.
+    /// Posts a receive that already owns its buffer.
     #[inline]
     pub(crate) fn recv(&mut self, op: OpId) {
         let slot = self.ops.live(op);
@@ -42,7 +42,7 @@ impl Core {
         }
     }
 
-    /// A stored message for a receive that matched it; goes back to its place when the receive refuses it.
+    /// Gives a stored message to the receive that matched it. If the receive refuses it, the message goes back to its place.
     pub(super) fn deliver_stored(&mut self, op: OpId, mut message: Message, arrival: Arrival) {
         match self.deliver_message(op, &mut message, arrival) {
             Ok(()) => self.messages.recycle(message.body),
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// As [`deliver`](Self::deliver); the message counts for its sender only as long as nobody has it.
+    /// Does the same as [`deliver`](Self::deliver). The message is charged to its sender only while it is stored.
     fn deliver_message(
         &mut self,
         op: OpId,
@@ -69,7 +69,7 @@ impl Core {
         outcome
     }
 
-    /// Puts a message back in its place, or gives it to the first of the receives that match it now and can take it.
+    /// Puts a message back in its place, or gives it to the first receive that matches it now and can take it.
     pub(super) fn put_back(&mut self, mut message: Message, arrival: Arrival) {
         if self.is_void(&message) {
             return self.drop_stored(message);
@@ -84,7 +84,7 @@ impl Core {
         if message.is_sought() {
             return self.give_sought(message, arrival);
         }
-        // Not by recursion: any number of posted receives may be of another type.
+        // A loop instead of recursion, because any number of posted receives may have another type.
         while let Some(recv) = self.store_at(&mut message, arrival) {
             match self.deliver_message(recv, &mut message, arrival) {
                 Ok(()) => return self.messages.recycle(message.body),
@@ -93,7 +93,7 @@ impl Core {
         }
     }
 
-    /// As [`put_back`](Self::put_back), where nothing is received any more.
+    /// Drops a message that comes back when nothing is received any more.
     fn give_up(&mut self, mut message: Message) {
         let (source, sought) = (message.envelope.source, message.is_sought());
         let bytes = message.body.parcel().bytes();
@@ -110,7 +110,7 @@ impl Core {
         }
     }
 
-    /// Stores a message in its place, unless a receive matches it: then the message stays with the caller.
+    /// Stores a message in its place. If a receive matches it, returns that receive and leaves the message with the caller.
     fn store_at(&mut self, message: &mut Message, arrival: Arrival) -> Option<OpId> {
         let index = self.messages.next();
         match self.matching.restore(message.envelope, arrival, index) {
@@ -129,7 +129,7 @@ impl Core {
         }
     }
 
-    /// Whether an offer that comes back to the queue is one of a sender that is gone, or that wants it back.
+    /// Returns true if an offer that comes back must be dropped, because its sender is down or has withdrawn it.
     fn is_void(&mut self, message: &Message) -> bool {
         let (source, Body::Offered(offered)) = (message.envelope.source, &message.body) else {
             return false;
@@ -140,7 +140,7 @@ impl Core {
         message.recalled || self.peers.down(source).is_some()
     }
 
-    /// Copies a message to the receive's buffer, or says why it cannot go there.
+    /// Copies a message to the receive's buffer, or returns the reason why the receive cannot take it.
     #[inline(always)]
     pub(super) fn deliver_bytes(
         &mut self,
@@ -174,7 +174,7 @@ impl Core {
         Ok(())
     }
 
-    /// Moves a message towards the receive's buffer, or says why it cannot go there.
+    /// Moves a message towards the receive's buffer, or returns the reason why the receive cannot take it.
     pub(super) fn deliver(
         &mut self,
         op: OpId,
@@ -213,7 +213,7 @@ impl Core {
         Ok(())
     }
 
-    /// A message whose receive does not take its bytes now: a probe never does, and another one has lent its buffer.
+    /// Stores a message whose receive does not take the bytes now: a probe never does, and another receive has lent its buffer.
     #[cold]
     fn set_aside(
         &mut self,
@@ -233,7 +233,7 @@ impl Core {
         Ok(())
     }
 
-    /// Stores a message that has left the queue, or was never in it. Where.
+    /// Stores a message that is not in the queue any more, or never was. Returns its index.
     fn set_apart(&mut self, envelope: Envelope, sig: u64, parcel: &Parcel<'_>) -> u32 {
         let body = self.messages.keep(parcel);
         let charged = parcel.counts() && self.charge(envelope.source, parcel);
@@ -247,7 +247,7 @@ impl Core {
         })
     }
 
-    /// A probe gets the message itself.
+    /// Gives a probe the message itself.
     fn hand_over(
         &mut self,
         op: OpId,
@@ -270,7 +270,7 @@ impl Core {
         );
     }
 
-    /// Takes the earliest message that matches out of the queue.
+    /// Takes the earliest message that a probe matches out of the queue.
     pub(crate) fn try_probe(&mut self, about: &About) -> Option<Landed> {
         let Some(found) = self.matching.peek(about.want()) else {
             let seeks = self.seeker.is_active();
@@ -297,13 +297,13 @@ impl Core {
         self.deliver_stored(op, message, arrival);
     }
 
-    /// Puts a probed message that nobody wants back in its place.
+    /// Puts a probed message that will not be received back in its place.
     pub(crate) fn return_probed(&mut self, stored: u32, arrival: Arrival) {
         let message = self.messages.take(stored);
         self.put_back(message, arrival);
     }
 
-    /// Chooses how the bytes of an offer travel (spec P4), and asks for them.
+    /// Chooses how the bytes of an offer travel, and requests them.
     fn take_up(&mut self, op: OpId, landed: Landed, offered: &Offered) {
         let refused = self.closing.then_some(ErrorKind::Closed);
         if let Some(kind) = refused.or_else(|| self.unreachable(landed.source)) {
@@ -328,7 +328,7 @@ impl Core {
         }
         let get = offered.modes & MODE_GET != 0 && offered.key.len == offered.total;
         let put = offered.modes & MODE_PUT != 0;
-        // A message that was only offered for want of credits is shorter than those that the table offers.
+        // Only lack of credits lets a sender offer a message that is shorter than the table says.
         let path = self
             .paths
             .to(landed.source)
@@ -352,7 +352,7 @@ impl Core {
         }
     }
 
-    /// The way that always works.
+    /// Requests fragments, which always work.
     pub(super) fn ask_for_fragments(&mut self, op: OpId) {
         let Life::Landing(landing) = &mut self.ops.live(op).life else {
             return;
@@ -366,7 +366,7 @@ impl Core {
         self.peers.control(source, &header);
     }
 
-    /// A message in an orphan's buffer: now, or when it has landed there.
+    /// Gives a receive the message that is in the buffer of a dropped receive: now, or when all bytes have arrived there.
     fn follow(&mut self, op: OpId, landed: Landed, orphan: OpId) {
         let slot = self.ops.live(orphan);
         if let Life::Landing(landing) = &mut slot.life {
@@ -377,7 +377,7 @@ impl Core {
         }
     }
 
-    /// Copies a landed orphan's message to the receive that took it over.
+    /// Copies the message of a dropped receive to the receive that took it over.
     fn take_over(&mut self, op: OpId, landed: Landed, orphan: OpId) {
         let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
         let filled = self.ops.live(op).fill(0, Payload::from_slice(&copy));
@@ -386,7 +386,7 @@ impl Core {
         self.land(op, Ok(landed));
     }
 
-    /// All bytes of a message are in the receive's buffer.
+    /// Completes a receive, because all bytes of its message are in its buffer.
     pub(super) fn landed(&mut self, op: OpId) {
         let slot = self.ops.live(op);
         let Life::Landing(landing) = slot.life else {
@@ -407,7 +407,7 @@ impl Core {
         }
     }
 
-    /// The future of a receive is gone: its message, if it had one, goes back to its place in the queue.
+    /// Drops the future of a receive. If the receive had a message, it goes back to its place in the queue.
     pub(crate) fn forsake(&mut self, op: OpId) {
         let Some(slot) = self.ops.get(op) else { return };
         slot.orphan = true;
@@ -417,7 +417,7 @@ impl Core {
             _ if self.ended => self.release(op),
             Life::Posted(posted) => {
                 self.matching.unpost(*posted);
-                // An orphan: it is released as soon as its buffer is here.
+                // An orphan now, so it is released as soon as its buffer is back.
                 self.land(op, Err(ErrorKind::Cancelled));
             }
             Life::Recalled(kept) => {
@@ -457,7 +457,7 @@ impl Core {
         self.put_back_in_op(op, landed, op);
     }
 
-    /// The message that the receive `op` had matched is in, or on its way into, the buffer of `orphan`.
+    /// Puts the message of the receive `op` back. It is in the buffer of `orphan`, or on its way there.
     fn put_back_in_op(&mut self, op: OpId, landed: Landed, orphan: OpId) {
         let about = self.ops.live(op).about;
         let envelope = Envelope {
@@ -482,7 +482,7 @@ impl Core {
         );
     }
 
-    /// Takes a receive back. Says whether it had not met its message yet; if it had, it completes as usual.
+    /// Cancels a receive. Returns true if it had matched no message; otherwise it completes as usual.
     pub(crate) fn unpost(&mut self, op: OpId, why: ErrorKind) -> bool {
         let Some(slot) = self.ops.get(op) else {
             return false;
@@ -495,7 +495,7 @@ impl Core {
         true
     }
 
-    /// Why a receive that found nothing will never get anything.
+    /// Returns the reason why a receive that found nothing will never get a message, if there is one.
     pub(crate) fn hopeless(&mut self, want: &Want) -> Option<ErrorKind> {
         if self.closing {
             return Some(ErrorKind::Closed);
@@ -514,7 +514,7 @@ impl Core {
         }
     }
 
-    /// Credits go back to the sender when its message has left the store.
+    /// Returns credits to the sender, because its message has left the store.
     #[inline(always)]
     pub(super) fn pay_back(&mut self, rank: u32, bytes: usize) {
         let scarce = self.peers.grants().is_scarce();

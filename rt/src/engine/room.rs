@@ -1,5 +1,7 @@
-//! Room for messages that nobody has asked for yet: what peers may send, and what we may. The numbers are those of
-//! [`proto::headers`](crate::proto::headers), the bytes those of [`Credits`](crate::proto::channel::Credits).
+//! Room for unexpected messages: what peers may send here, and what this rank may send to them.
+//!
+//! Numbers of messages are handled by [`proto::headers`](crate::proto::headers), numbers of bytes by
+//! [`Credits`](crate::proto::channel::Credits).
 
 use super::{
     Core, Engine,
@@ -14,9 +16,10 @@ use crate::{
     },
 };
 
-/// At the receiver.
+/// Calls at the receiver.
 impl Core {
-    /// A message of this peer is to be stored. `false`: the peer has sent more than it may, and nothing is stored.
+    /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
+    /// message must not be stored.
     pub(super) fn charge(&mut self, rank: u32, parcel: &Parcel<'_>) -> bool {
         let peer = self.peers.contact(rank);
         if !peer.granted.store() {
@@ -31,7 +34,7 @@ impl Core {
         room
     }
 
-    /// A stored message is taken out. Whether it counted.
+    /// Releases the room of a message that leaves the store. Returns true if the message was charged.
     pub(super) fn discharge(&mut self, message: &mut Message) -> bool {
         let charged = std::mem::take(&mut message.charged);
         if charged {
@@ -44,7 +47,7 @@ impl Core {
         charged
     }
 
-    /// An offer that was stored does not exist any more.
+    /// Drops a stored offer that is void.
     pub(super) fn drop_stored(&mut self, mut message: Message) {
         let source = message.envelope.source;
         if message.is_sought() {
@@ -54,7 +57,7 @@ impl Core {
         }
     }
 
-    /// Drops what a peer has sent without being allowed to: it does not follow the protocol, or has other settings.
+    /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
     pub(super) fn refuse_overdraft(&mut self, rank: u32, parcel: &Parcel<'_>) {
         self.refused += 1;
         tracing::warn!(
@@ -66,7 +69,7 @@ impl Core {
         }
     }
 
-    /// A message of the peer has come to its receive, or nobody wants it: room for another.
+    /// Handles a message that has reached its receive or was dropped: the peer may send another one.
     pub(super) fn leave(&mut self, rank: u32) {
         let scarce = self.peers.grants().is_scarce();
         if self.peers.contact(rank).granted.leave() || scarce {
@@ -83,7 +86,7 @@ impl Core {
         self.serve();
     }
 
-    /// What is free goes round among those that wait.
+    /// Distributes the free room among the peers that wait for room.
     pub(super) fn serve(&mut self) {
         let mut waiting = self.peers.grants().take_waiting();
         for _ in 0..waiting.len() {
@@ -104,13 +107,13 @@ impl Core {
 
     fn grant(&mut self, rank: u32, limit: u32) {
         self.seeker.handle_granted(rank);
-        self.unpark(rank); // it comes in its turn now
+        self.unpark(rank); // its messages come in order from now on
         if self.peers.down(rank).is_none() {
             self.peers.control(rank, &Limit::new(Kind::Grant, limit));
         }
     }
 
-    /// The peer can send no more.
+    /// Handles a peer that may not send any more and holds messages back.
     pub(super) fn handle_blocked(&mut self, rank: u32, header: &Blocked) {
         let (grants, peer) = self.peers.granting(rank);
         if let Some(limit) = grants.handle_blocked(rank, peer, header.at, header.held) {
@@ -126,7 +129,7 @@ impl Core {
         }
     }
 
-    /// Asks everybody for what they have and do not use. O(peers in contact), when room becomes scarce.
+    /// Asks all peers to return the room that they do not use, when room becomes scarce. O(peers in contact).
     fn recall(&mut self) {
         if !self.peers.grants().has_become_scarce() {
             return;
@@ -140,7 +143,7 @@ impl Core {
         }
     }
 
-    /// The peer has given back what it does not need.
+    /// Handles a peer that has returned unused room.
     pub(super) fn handle_limit(&mut self, rank: u32, header: &Limit) {
         let (grants, peer) = self.peers.granting(rank);
         let limit = header.messages();
@@ -152,9 +155,9 @@ impl Core {
     }
 }
 
-/// At the sender.
+/// Calls at the sender.
 impl Core {
-    /// The peer has raised our limit.
+    /// Handles a peer that has raised our limit.
     pub(super) fn handle_grant(&mut self, rank: u32, header: &Limit) {
         let peer = self.peers.contact(rank);
         let limit = header.messages();
@@ -177,13 +180,13 @@ impl Core {
 }
 
 impl Engine {
-    /// Sends from the front of the line, as far as there is room at the driver and at the peer.
+    /// Sends from the front of the queue, while there is room at the driver and at the peer.
     pub(super) fn flush_sends(&mut self, rank: u32) -> Flushed {
         loop {
             let peer = self.core.peers.contact(rank);
             let op = match peer.sends.front() {
                 Front::Nothing => return Flushed::All,
-                // The peer says when it is met, or sends it back.
+                // The peer will report that the message is matched, or return it.
                 Front::Out(op) if self.core.ops.get(op).is_some() => return Flushed::All,
                 Front::Out(op) | Front::Waiting(op) => op,
             };
@@ -205,7 +208,7 @@ impl Engine {
         slot.is_some_and(|slot| matches!(slot.life, Life::Queued))
     }
 
-    /// The peer is told once for each limit; what waits then waits for it, and not for the driver.
+    /// Notifies the peer that this rank is blocked, once for each limit. The queue then waits for the peer, not for the driver.
     fn say_blocked(&mut self, rank: u32) -> Flushed {
         let peer = self.core.peers.contact(rank);
         let Some(limit) = peer.allowance.block() else {
@@ -221,7 +224,7 @@ impl Engine {
 
 #[cfg(test)]
 impl Core {
-    /// Messages in the store that nobody has asked for.
+    /// Returns the number of unexpected messages in the store.
     pub(super) fn stored(&self) -> usize {
         self.peers.stored() + usize::from(self.parked.is_some())
     }

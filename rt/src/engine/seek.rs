@@ -1,4 +1,5 @@
-//! Messages out of turn: how a receive gets what its sender may not send yet. See [`proto::headers`](crate::proto::headers).
+//! Messages out of turn: how a receive gets a message that its sender may not send yet. See
+//! [`proto::headers`](crate::proto::headers).
 
 use super::{
     Core, Engine, Wanted,
@@ -14,22 +15,22 @@ use crate::{
     },
 };
 
-/// A message that waits for the probe that sought it. It is not in the matching, where it would be in front of messages that
-/// were sent before it.
+/// A message that waits for the probe that has sought it. The matching does not have it, because there it would precede messages
+/// that were sent before it.
 pub(super) struct Parked {
     message: Message,
     arrival: Arrival,
-    /// Probes that have found nothing since.
+    /// Probes that have found nothing since then.
     missed: u32,
 }
 
-/// So often probes for something else may find nothing before a parked message makes room for theirs.
+/// Failed probes after which a parked message makes room for other messages.
 const MISSED_MAX: u32 = 16;
 
-/// At the receiver.
+/// Calls at the receiver.
 impl Core {
-    /// A receive was posted that has found nothing, and some peers hold messages back: it gets the parked one, or they are
-    /// asked.
+    /// Handles a new receive that found nothing while some peers hold messages back. Gives it the parked message, or asks those
+    /// peers.
     #[cold]
     pub(super) fn seek_for(&mut self, want: Want) {
         self.offer_parked();
@@ -49,7 +50,7 @@ impl Core {
         }
     }
 
-    /// A sought message is the first of its communicator at its sender now.
+    /// Handles a sender's report that a sought message is the first one of its communicator now.
     pub(super) fn handle_first(&mut self, rank: u32, op: OpId) {
         if let Some(parked) = &mut self.parked
             && let Body::Offered(offered) = &mut parked.message.body
@@ -60,7 +61,7 @@ impl Core {
         }
     }
 
-    /// A probe that does not wait has found nothing. It may find the parked message; if not, the next one may.
+    /// Handles a failed probe that does not wait. It may get the parked message; otherwise the next one may.
     #[cold]
     pub(super) fn seek_for_probe(&mut self, about: &About) -> Option<Landed> {
         let want = about.want();
@@ -91,7 +92,7 @@ impl Core {
         None
     }
 
-    /// The peer holds messages back from now on: what receives wait for is sought there.
+    /// Asks a peer that holds messages back from now on for what receives wait for.
     pub(super) fn seek_at(&mut self, rank: u32, tells: bool) {
         self.post_all_waits();
         let next = self.matching.next_posting();
@@ -109,7 +110,7 @@ impl Core {
         }
     }
 
-    /// Peers that may have something for a receive, and cannot send it.
+    /// Returns the peers that may hold back a message for this receive.
     fn holders(&self, want: Want) -> Vec<u32> {
         let mut holders = self.seeker.holders(want.source);
         if let Some(members) = self.members(want.ctx) {
@@ -118,7 +119,7 @@ impl Core {
         holders
     }
 
-    /// There is something new in a peer's line.
+    /// Handles a peer's report of something new in its queue.
     pub(super) fn handle_held(&mut self, rank: u32, header: &Line) {
         let envelope = Envelope {
             ctx: header.ctx,
@@ -134,7 +135,7 @@ impl Core {
         }
     }
 
-    /// An offer out of turn.
+    /// Handles an offer out of turn.
     pub(super) fn handle_sought(&mut self, rank: u32, header: &Offer) {
         self.seeker.out(rank);
         self.seeker.ask_again(rank);
@@ -164,11 +165,11 @@ impl Core {
         let arrival = self.matching.number_arrival();
         self.give_sought(message, arrival);
         if self.seeker.is_out(rank) {
-            self.seek_at(rank, false); // nothing moves past it
+            self.seek_at(rank, false); // the peer's queue does not advance past it
         }
     }
 
-    /// A message out of turn goes to the first receive that can take it, or waits for a probe, or goes back.
+    /// Gives a message out of turn to the first receive that can take it. Otherwise parks it for a probe, or sends it back.
     pub(super) fn give_sought(&mut self, message: Message, arrival: Arrival) {
         let Body::Offered(offered) = &message.body else {
             unreachable!("an offer, which leaves its bytes with the sender")
@@ -194,7 +195,7 @@ impl Core {
         }
     }
 
-    /// The parked message, if it is what a probe wants, and no receive that was posted before may have a right to it.
+    /// Takes the parked message, if a probe wants it and no receive posted earlier may have a right to it.
     fn take_parked(&mut self, want: Want) -> Option<Box<Parked>> {
         let matching = &self.matching;
         self.parked.take_if(|parked| {
@@ -223,7 +224,7 @@ impl Core {
         }
     }
 
-    /// The sender of the parked message wants it back. Whether it was that.
+    /// Drops the parked message if its sender withdraws it. Returns true if that was the one.
     pub(super) fn withdraw_parked(&mut self, rank: u32, sender: OpId) -> bool {
         let is_it = |message: &Message| {
             message.envelope.source == rank
@@ -243,13 +244,13 @@ impl Core {
         }
     }
 
-    /// A message out of turn has come to its receive: the line at its sender may move on.
+    /// Reports that a message out of turn was matched, so that the queue at its sender may advance.
     pub(super) fn meet(&mut self, rank: u32, sender: OpId) {
         self.seeker.resolved(rank);
         self.tell(rank, Kind::Met, sender, wire::OK);
     }
 
-    /// Nothing comes from this peer any more.
+    /// Forgets a peer from which nothing comes any more.
     pub(super) fn forget_sought(&mut self, rank: u32) {
         self.parked
             .take_if(|parked| parked.message.envelope.source == rank);
@@ -257,7 +258,7 @@ impl Core {
     }
 }
 
-/// At the sender.
+/// Calls at the sender.
 impl Core {
     pub(super) fn handle_seek(&mut self, rank: u32, header: &Line) {
         let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
@@ -275,7 +276,7 @@ impl Core {
         self.wanted.push(Wanted::Answer { op: item, first });
     }
 
-    /// Whether an offer out of turn is still to be made; it is not any more.
+    /// Cancels an offer out of turn that was not made yet. Returns true if there was one.
     pub(super) fn take_unanswered(&mut self, op: OpId) -> bool {
         let before = self.wanted.len();
         let is_it = |wanted: &Wanted| matches!(wanted, Wanted::Answer { op: it, .. } if *it == op);
@@ -283,7 +284,7 @@ impl Core {
         self.wanted.len() < before
     }
 
-    /// A message of ours has come to its receive out of turn.
+    /// Handles the report that one of our messages was matched out of turn.
     pub(super) fn handle_met(&mut self, rank: u32, op: OpId) {
         let Some(about) = self.about_to(rank, op) else {
             return;
@@ -294,7 +295,7 @@ impl Core {
         self.peers.mark(rank);
     }
 
-    /// A message of ours that was sought is not wanted any more.
+    /// Handles the return of a sought message that the receiver does not want any more.
     pub(super) fn handle_back(&mut self, rank: u32, op: OpId) {
         let Some(about) = self.about_to(rank, op) else {
             return;
@@ -311,7 +312,7 @@ impl Core {
                 self.offers -= 1;
                 news
             }
-            // Nobody has it, so it is withdrawn; the answer to that will find nothing.
+            // The receiver does not have it any more, so it is withdrawn. The answer to our request will find nothing.
             Life::Withdrawing if line.is_out(op, ctx, tag) => {
                 let (why, news) = (slot.take_why(), line.met(op, ctx, tag));
                 if let Some(why) = why {
@@ -344,7 +345,7 @@ impl Engine {
         let Some(slot) = self.core.ops.get(op) else {
             return;
         };
-        // It may have failed since, with the peer, and its buffer is the application's then.
+        // The send may have failed since, together with the peer. Then the application has its buffer again.
         let Some(to) = slot
             .about
             .peer

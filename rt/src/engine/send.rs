@@ -1,4 +1,4 @@
-//! Sends as they are made.
+//! Start and withdrawal of sends.
 
 use ripstop_fabric::driver::Down;
 
@@ -10,17 +10,17 @@ use crate::{
     proto::wire::{self, Eager, Kind, OpId},
 };
 
-/// What became of a new send.
+/// Outcome of starting a send.
 pub(crate) enum Started<B> {
-    /// The bytes have left: the buffer is free.
+    /// The bytes were sent, so the buffer is free.
     Sent(B),
-    /// It could not be sent.
+    /// The message could not be sent.
     Refused(ErrorKind, B),
     Flying(Ticket<B>),
 }
 
 impl Engine {
-    /// Makes a send. A short message that meets no obstacle leaves at once, without an operation.
+    /// Starts a send. A short message that meets no obstacle leaves immediately, without an operation.
     #[inline]
     pub(crate) fn send<B: SendBuf>(&mut self, about: About, buf: B) -> Started<B> {
         let to = about.peer.expect("a send has a peer");
@@ -36,7 +36,7 @@ impl Engine {
         Started::Flying(ticket)
     }
 
-    /// A send that waits for room or credits.
+    /// Queues a send that waits for room or credits.
     pub(super) fn queue(&mut self, op: OpId, to: u32) {
         self.core.waits = true;
         self.core.enqueue(to, op);
@@ -72,7 +72,7 @@ impl Engine {
         posted
     }
 
-    /// Sends borrowed bytes if they can leave at once.
+    /// Sends borrowed bytes, if they can leave immediately.
     pub(crate) fn try_send(&mut self, about: &About, bytes: &[u8]) -> Result<bool, ErrorKind> {
         let to = about.peer.expect("a send has a peer");
         match self.core.unsendable(about.ctx, to) {
@@ -83,7 +83,7 @@ impl Engine {
 }
 
 impl Core {
-    /// Why nothing can be sent to this rank.
+    /// Returns the reason why nothing can be sent to this rank, if there is one.
     pub(super) fn unreachable(&self, rank: u32) -> Option<ErrorKind> {
         if self.closing {
             return Some(ErrorKind::Closed);
@@ -94,7 +94,7 @@ impl Core {
         self.peers.down(rank).map(|down| down_kind(rank, down))
     }
 
-    /// Why nothing can be sent to this rank on a communicator.
+    /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
     fn unsendable(&self, ctx: u32, rank: u32) -> Option<ErrorKind> {
         if self.revokes && self.programs.is_void(ctx) {
@@ -103,7 +103,7 @@ impl Core {
         self.unreachable(rank)
     }
 
-    /// Puts a send at the end of the line; a peer that has sought something there hears of it.
+    /// Appends a send to the peer's queue. Notifies the peer if it has sought such a message.
     fn enqueue(&mut self, to: u32, op: OpId) {
         let about = self.ops.live(op).about;
         let line = &mut self.peers.contact(to).sends;
@@ -111,7 +111,7 @@ impl Core {
         self.tell_held(to, held.as_slice());
     }
 
-    /// Gives up on a send: at once while nothing has left, else by asking the receiver to forget the offer.
+    /// Withdraws a send: immediately if nothing was sent, otherwise by asking the receiver to forget the offer.
     pub(crate) fn withdraw(&mut self, op: OpId, why: ErrorKind) {
         let Some(slot) = self.ops.get(op) else { return };
         let to = slot.about.peer.expect("a send has a peer");
@@ -122,13 +122,13 @@ impl Core {
                 self.land(op, Err(why));
             }
             Life::Offered => self.withdraw_offer(op, to, why),
-            _ => {} // its bytes are moving: it will complete by itself
+            _ => {} // its bytes are moving, so it completes by itself
         }
     }
 
     fn withdraw_offer(&mut self, op: OpId, to: u32, why: ErrorKind) {
         if self.take_unanswered(op) {
-            self.handle_met(to, op); // nobody has heard of it
+            self.handle_met(to, op); // the receiver does not know of it
             self.land(op, Err(why));
         } else {
             self.ops.live(op).withdraw(why);
@@ -137,7 +137,7 @@ impl Core {
     }
 }
 
-/// The error of an operation with a peer that is down. The rank is the world's; futures translate it.
+/// Returns the error of an operation with a peer that is down. It has the world rank, which futures translate.
 pub(super) fn down_kind(rank: u32, down: Down) -> ErrorKind {
     let rank = rank as usize;
     match down {

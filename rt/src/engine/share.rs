@@ -1,10 +1,10 @@
-//! Long messages that both ends move: the receiver gets the front half while the sender puts the rear half, if it is there to
-//! do so.
+//! Long messages that both ends move: the receiver gets the front half while the sender puts the rear half.
 //!
-//! The receiver offers the rear half in a word of its memory. A sender that makes turns claims it there and puts; a sender that
-//! computes does not come by, and then the receiver, done with the front, closes the word and gets the rear as well. So two
-//! ranks that wait need half the time, and nobody ever waits for one that computes. The word decides once: after a successful
-//! claim the receiver waits for the sender's `Landed` before it gives the buffer away.
+//! The receiver offers the rear half through a word in its memory. A sender that makes turns claims the word and puts the half.
+//! A sender that computes does not, so the receiver, when it has the front half, closes the word and gets the rear half as well.
+//! Two ranks that wait for each other then need half the time, and no rank waits for one that computes.
+//!
+//! The word decides once. After a successful claim the receiver keeps the buffer until the sender's `Landed` has arrived.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,14 +20,15 @@ use crate::{
     proto::wire::{self, About, Kind, OpId, Share as Header},
 };
 
-/// Shorter messages are got faster than the two ends could agree. From `ripstop perf latency`.
+/// Least length in bytes of a shared message. The receiver gets shorter ones faster than both ends could agree. Measured by
+/// `ripstop perf latency`.
 const SHARED_MIN: usize = 48 << 10;
 
-/// Operations of a higher slot are not shared.
+/// Number of words. Operations of a higher slot are not shared.
 const WORDS: usize = 512;
 
-/// The rear halves of messages under way, at both ends, by the slot of the operation. Nothing until the first one: a rank of
-/// a large simulation that does nothing should take little.
+/// Rear halves of messages in flight, at both ends, by the slot of the operation. Allocated at the first one, because an idle
+/// rank of a large simulation should take little memory.
 #[derive(Default)]
 pub(super) struct Shares(Option<Box<Halves>>);
 
@@ -37,29 +38,30 @@ struct Halves {
     list: Vec<Option<Share>>,
 }
 
-/// One message. At the receiver `key` is the rear in the sender's memory, at the sender it is the rear in the receiver's.
+/// A shared message. At the receiver `key` leads to the rear half in the sender's memory, at the sender to that in the
+/// receiver's.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     generation: u32,
-    /// Where the rear begins.
+    /// Offset at which the rear half begins, in bytes.
     at: usize,
     key: RemoteRegion,
-    /// The front is here.
+    /// True once the front half has arrived.
     front: bool,
     rear: Rear,
 }
 
-/// Who has the rear, as far as the receiver knows.
+/// State of the rear half, as far as the receiver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rear {
     Open,
-    /// We get it.
+    /// The receiver gets it.
     Ours,
     /// The sender has put it.
     Landed,
-    /// The sender has claimed it, and could not put it.
+    /// The sender has claimed it and could not put it.
     Refused,
-    /// We cannot get anything: the sender must send it all, once it is done with its put.
+    /// A get has failed. The sender must send the whole message, after the end of its put.
     Broken,
 }
 
@@ -97,7 +99,7 @@ impl Shares {
         Some(words.atomic_u64(op.slot as usize * 8))
     }
 
-    /// Whether the rear is ours now; if not, the sender has claimed it.
+    /// Closes the word. Returns true if the rear half is the receiver's now, and false if the sender has claimed it.
     fn close(&self, op: OpId) -> bool {
         let (open, closed) = (state(op, OPEN), state(op, CLOSED));
         self.word(op).is_some_and(|word| {
@@ -116,13 +118,13 @@ const OPEN: u64 = 1;
 const CLAIMED: u64 = 2;
 const CLOSED: u64 = 3;
 
-/// The generation keeps a late claim from taking the word of the next operation in the slot.
+/// Returns the value of a word. The generation keeps a late claim from taking the word of the next operation in the slot.
 fn state(op: OpId, state: u64) -> u64 {
     u64::from(op.generation) << 8 | state
 }
 
 impl Engine {
-    /// Offers the rear half of a message to its sender, and gets the front. Gets the whole where that cannot be.
+    /// Offers the rear half of a message to its sender and gets the front half. If that is impossible, gets the whole message.
     pub(super) fn share(&mut self, op: OpId, key: RemoteRegion) {
         if !self.offer_rear(op, key) {
             self.core.wanted.push(Wanted::Get { op, key, at: 0 });
@@ -159,7 +161,7 @@ impl Engine {
         let source = landing.landed.source;
         let header = Header::new(landing.sender, op, at as u64, here, claim);
         self.core.peers.control(source, &header);
-        self.flush_peer(source); // before the front is got: that keeps this thread for a while
+        self.flush_peer(source); // now, because getting the front half keeps this thread busy
         self.core.wanted.push(Wanted::Get {
             op,
             key: front,
@@ -168,7 +170,7 @@ impl Engine {
         true
     }
 
-    /// A key to the operation's word, which is open now.
+    /// Opens the operation's word and returns a key to it.
     fn claim_key(&mut self, op: OpId) -> Option<RemoteRegion> {
         if op.slot as usize >= WORDS || !self.driver.caps().atomics {
             return None;
@@ -185,7 +187,7 @@ impl Engine {
         self.driver.expose(word_of(words, offset))
     }
 
-    /// Whether the claim is posted, or no longer wanted.
+    /// Posts the claim. Returns true if it is posted or no longer needed.
     pub(super) fn post_claim(&mut self, op: OpId, claim: RemoteRegion, receiver: OpId) -> bool {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
@@ -208,9 +210,9 @@ impl Engine {
     }
 }
 
-/// At the sender.
+/// Calls at the sender.
 impl Core {
-    /// The receiver offers the rear half: claim it.
+    /// Handles an offer of the rear half by claiming it.
     pub(super) fn handle_share(&mut self, rank: u32, header: &Header) {
         let Some(slot) = self.ops.get(header.sender) else {
             return;
@@ -219,7 +221,7 @@ impl Core {
         let offered = matches!(slot.life, Life::Offered) && slot.about.peer == Some(rank);
         let fits = rear == Some(header.key.len) && (header.sender.slot as usize) < WORDS;
         let (true, true, Ok(at)) = (offered, fits, usize::try_from(header.at)) else {
-            return; // nobody claims it, so the receiver gets it
+            return; // it is not claimed, so the receiver gets it
         };
         let receiver = header.receiver;
         slot.life = Life::Claiming { receiver };
@@ -231,14 +233,14 @@ impl Core {
         });
     }
 
-    /// The word as it was before our claim.
+    /// Handles the result of a claim, which is the old value of the word.
     pub(super) fn claimed(&mut self, op: OpId, old: u64) {
         let Some(slot) = self.ops.get(op) else { return };
         let Life::Claiming { receiver } = slot.life else {
             return;
         };
         let Some(share) = self.shares.of(op).filter(|_| old == state(receiver, OPEN)) else {
-            slot.life = Life::Offered; // too late: the receiver gets it all
+            slot.life = Life::Offered; // too late: the receiver gets the whole message
             self.shares.remove(op);
             return;
         };
@@ -247,7 +249,7 @@ impl Core {
         self.wanted.push(Wanted::Put { op, key, at });
     }
 
-    /// The put of the rear has ended; the receiver says when it has the front too.
+    /// Handles the end of the put of the rear half. The receiver will report when it also has the front half.
     pub(super) fn rear_put(&mut self, op: OpId, receiver: OpId, status: u64) {
         let slot = self.ops.live(op);
         slot.life = Life::Offered;
@@ -255,21 +257,21 @@ impl Core {
         self.shares.remove(op);
         let Some(to) = to else { return };
         match self.peers.down(to) {
-            // It ended while its rear was put, and all that was offered to it was lost before.
+            // The peer went down during the put, after everything offered to it had failed.
             Some(down) => self.abandon(op, down_kind(to, down)),
             None => self.tell(to, Kind::Landed, receiver, status),
         }
     }
 }
 
-/// At the receiver.
+/// Calls at the receiver.
 impl Core {
-    /// Whether both ends move a message of this many bytes.
+    /// Returns true if both ends move a message of this length.
     pub(super) fn shares(&self, bytes: usize) -> bool {
         self.shares_long && self.offers == 0 && bytes >= SHARED_MIN
     }
 
-    /// One of our gets is complete: the front, or the rear if it was ours.
+    /// Handles the end of one of our gets: of the front half, or of the rear half if that is ours.
     pub(super) fn share_got(&mut self, op: OpId) {
         let Some(share) = self.shares.of(op) else {
             return;
@@ -285,10 +287,10 @@ impl Core {
         }
     }
 
-    /// The sender says how its put of the rear went.
+    /// Handles the sender's report on its put of the rear half.
     pub(super) fn rear_landed(&mut self, op: OpId, header: &About) {
         let is_claimed = self.shares.is_claimed(op);
-        // Once: after that the rear may be ours, and the driver in its buffer.
+        // Accept only one report: after it, the rear half may be ours and the driver may be writing to the buffer.
         let waits =
             |share: &&mut Share| is_claimed && matches!(share.rear, Rear::Open | Rear::Broken);
         let Some(share) = self.shares.of(op).filter(waits) else {
@@ -303,13 +305,14 @@ impl Core {
         };
         match (broken, front, header.status == wire::OK) {
             (true, ..) => self.share_failed(op),
-            (_, false, _) => {} // the front is on its way
+            (_, false, _) => {} // the front half is in flight
             (_, true, true) => self.share_done(op),
             (_, true, false) => self.get_rear(op),
         }
     }
 
-    /// One of our gets failed, and the peer lives: it must send everything, when it is done with what it has claimed.
+    /// Handles a get that failed while the peer is alive. The peer must send everything, after the end of a put that it has
+    /// claimed.
     pub(super) fn share_broken(&mut self, op: OpId) {
         let Some(share) = self.shares.of(op) else {
             return;
@@ -337,14 +340,15 @@ impl Core {
         };
         share.rear = Rear::Ours;
         let (key, at) = (share.key, share.at);
-        // The driver has it again, and not the peer.
+        // The driver uses the buffer again, and the peer does not.
         if let Life::Landing(landing) = &mut self.ops.live(op).life {
             landing.invited = false;
         }
         self.wanted.push(Wanted::Get { op, key, at });
     }
 
-    /// Nothing of ours is at the driver any more: from here on the peer's end ends the operation.
+    /// Waits for the sender. The driver has no command of ours any more, so from here on a failure of the peer ends the
+    /// operation.
     fn await_rear(&mut self, op: OpId) {
         let Life::Landing(landing) = &mut self.ops.live(op).life else {
             return;

@@ -1,30 +1,30 @@
-//! Memory of a burst is given back: when the tables are large and nearly empty for a while, they shrink.
+//! Returns the memory of a burst: tables that are large and nearly empty for a while shrink.
 //!
-//! A rank looks only before it sleeps, and in constant time. What it then gives back it would have to make anew for the next
-//! burst, so it waits for a while first, and keeps tables that are small.
+//! A rank checks this only before it sleeps, in constant time. It waits for a while first, and keeps small tables, because
+//! memory that it returns must be allocated again for the next burst.
 
 use std::time::Duration;
 
 use super::{Core, Engine};
 use crate::clock::Time;
 
-/// Tables with fewer places than this are kept.
+/// Tables with fewer places than this never shrink.
 const FLOOR: usize = 16 << 10;
 
-/// Tables shrink when at most one place in so many is in use.
+/// Ratio of places to used places from which on a table shrinks.
 const SPARE: usize = 4;
 
-/// How long they stay large.
+/// Time for which a table must be nearly empty before it shrinks.
 const WHILE: Duration = Duration::from_millis(250);
 
-/// Time between two attempts.
+/// Least time between two attempts.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// From this many places on the allocator is asked to give back, too.
+/// Number of freed places from which on the allocator is asked to return memory, too.
 const TRIM: usize = 64 << 10;
 
 impl Engine {
-    /// Called before a sleep: gives back what is due, and returns when to look again.
+    /// Frees memory that is due, before a sleep. Returns when to check again.
     #[inline]
     pub(crate) fn tidy(&mut self, now: impl FnOnce() -> Time) -> Option<Time> {
         if self.core.is_bloated() {
@@ -58,7 +58,7 @@ impl Core {
             crate::heap::trim();
         }
         self.bloated_since = None;
-        // An operation at the end of a table may keep all of it: then this was in vain, and costs time.
+        // An operation at the end of a table keeps all of it. Then this attempt was in vain, so the next one comes later.
         self.shrinks_after = now + AGAIN;
         self.is_bloated().then_some(self.shrinks_after)
     }

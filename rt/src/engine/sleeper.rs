@@ -1,4 +1,4 @@
-//! Futures that wait for a time.
+//! Futures that sleep until a deadline.
 
 use std::{
     collections::BTreeMap,
@@ -8,16 +8,16 @@ use std::{
 use super::Core;
 use crate::{clock::Time, reactor::TimerId};
 
-/// Names one sleeping future.
+/// Identifies one sleeping future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sleeper(u32);
 
-/// Those that sleep.
+/// All sleeping futures.
 #[derive(Default)]
 pub(super) struct Sleepers {
     asleep: BTreeMap<Sleeper, (TimerId, Option<Waker>)>,
     made: u32,
-    /// There are no turns any more in which the time of any could come.
+    /// True once there are no turns any more, so that no timer can expire.
     ended: bool,
 }
 
@@ -27,7 +27,7 @@ impl Sleepers {
     }
 }
 
-/// Timer keys from here on are sleepers; below are operations, whose slots never get that high.
+/// Least timer key of sleepers. Smaller keys are those of operations, whose slots never become that large.
 pub(super) const KEYS: u64 = (u32::MAX as u64) << 32;
 
 impl Core {
@@ -35,14 +35,14 @@ impl Core {
         let sleeper = Sleeper(self.sleepers.made);
         self.sleepers.made = self.sleepers.made.wrapping_add(1);
         if self.sleepers.ended {
-            return sleeper; // it is over at once
+            return sleeper; // it is ready immediately
         }
         let timer = self.timers.insert(deadline, KEYS | u64::from(sleeper.0));
         self.sleepers.asleep.insert(sleeper, (timer, None));
         sleeper
     }
 
-    /// Ready when its time has come.
+    /// Returns ready once the deadline has passed.
     pub(crate) fn poll_sleeper(&mut self, sleeper: Sleeper, waker: &Waker) -> Poll<()> {
         let Some((_, place)) = self.sleepers.asleep.get_mut(&sleeper) else {
             return Poll::Ready(());
@@ -54,7 +54,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// The future is gone.
+    /// Removes a sleeper whose future was dropped.
     pub(crate) fn wake_sleeper(&mut self, sleeper: Sleeper) {
         if let Some((timer, waker)) = self.sleepers.asleep.remove(&sleeper) {
             self.timers.cancel(timer);
@@ -62,7 +62,7 @@ impl Core {
         }
     }
 
-    /// The runtime is over: all are ready, also those to come.
+    /// Wakes all sleepers, because the runtime has ended. Later ones are ready immediately.
     pub(crate) fn end_sleepers(&mut self) {
         self.sleepers.ended = true;
         let asleep = std::mem::take(&mut self.sleepers.asleep);
@@ -70,7 +70,7 @@ impl Core {
         self.wakers.extend(wakers);
     }
 
-    /// Its time has come.
+    /// Wakes a sleeper whose deadline has passed.
     pub(super) fn expire_sleeper(&mut self, key: u64) {
         let sleeper = Sleeper(u32::try_from(key & u64::from(u32::MAX)).unwrap_or_default());
         if let Some((_, waker)) = self.sleepers.asleep.remove(&sleeper) {

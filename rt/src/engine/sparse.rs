@@ -1,7 +1,7 @@
-//! Things by rank, of which most ranks have none.
+//! A map from ranks to items, for items that most ranks do not have.
 //!
-//! An open hash table of boxes: it costs nothing for a rank without one, a multiplication and a comparison more than a plain
-//! vector for a rank with one, and what is in it stays where it is.
+//! It is an open hash table of boxes. A rank without an item costs nothing. Compared with a plain vector, an access takes one
+//! multiplication and one comparison more. Items never move.
 
 /// At most one `T` for each rank.
 pub(super) struct Sparse<T> {
@@ -25,12 +25,12 @@ impl<T> Sparse<T> {
         Self::with_bits(BITS_MIN)
     }
 
-    /// Ranks that have one.
+    /// Returns the number of ranks that have an item.
     pub(super) fn len(&self) -> usize {
         self.used
     }
 
-    /// Bytes of the table and of what is in it.
+    /// Returns the bytes of the table and of its items.
     pub(super) fn bytes(&self) -> usize {
         self.places.len() * Self::PLACE_BYTES + self.used * size_of::<Entry<T>>()
     }
@@ -48,12 +48,12 @@ impl<T> Sparse<T> {
         self.places[place].as_mut().map(|entry| &mut entry.item)
     }
 
-    /// The ranks that have one, in no useful order, but always the same.
+    /// Returns the ranks that have an item. Their order has no meaning but is always the same.
     pub(super) fn ranks(&self) -> impl Iterator<Item = u32> {
         self.places.iter().flatten().map(|entry| entry.rank)
     }
 
-    /// What this rank has; made if it had nothing.
+    /// Returns the item of this rank, created if there is none.
     #[inline]
     pub(super) fn get_or_insert(&mut self, rank: u32, make: impl FnOnce() -> T) -> &mut T {
         let mut place = self.probe(rank);
@@ -75,7 +75,7 @@ impl<T> Sparse<T> {
         place
     }
 
-    /// The place of this rank's entry, or the free one where it belongs.
+    /// Returns the place of this rank's entry, or the free place where it belongs.
     #[inline]
     fn probe(&self, rank: u32) -> usize {
         let mask = self.places.len() - 1;
@@ -112,10 +112,10 @@ impl<T> Sparse<T> {
     }
 }
 
-/// A rank of a large simulation that does nothing should take little.
+/// Bits of the smallest table. Few, because an idle rank of a large simulation should take little memory.
 const BITS_MIN: u32 = 1;
 
-/// 2^32 divided by the golden ratio, made odd: neighbours, and ranks a power of two apart, come to lie apart.
+/// 2³² divided by the golden ratio, made odd. Spreads neighboring ranks, and ranks that are a power of two apart.
 const MIX: u32 = 0x9e37_79b9;
 
 #[cfg(test)]

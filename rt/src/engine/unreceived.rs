@@ -1,4 +1,4 @@
-//! Messages to this rank that it never received: counted when their communicator or the runtime goes, and told once at the end.
+//! Messages to this rank that were never received. Counted when their communicator or the runtime ends, and reported once.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use ripstop_fabric::driver::Down;
 use super::Core;
 use crate::{buffer::TypeSig, proto::matching::Envelope};
 
-/// Messages that were not received, by what they have in common.
+/// Numbers of messages that were not received, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Unreceived {
     kinds: BTreeMap<Sort, Count>,
-    /// Messages of kinds that there was no room for.
+    /// Messages of further kinds, for which there was no room.
     rest: u64,
 }
 
-/// What messages have in common.
+/// Properties that messages of one kind share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sort {
     /// World rank of the sender.
@@ -28,14 +28,14 @@ struct Sort {
 #[derive(Clone, Copy, Debug)]
 struct Count {
     messages: u64,
-    /// Bytes of the shortest and of the longest.
+    /// Lengths of the shortest and of the longest message, in bytes.
     bytes: (u64, u64),
 }
 
-/// Kinds that are counted one by one: a program that loses more of them is helped by none.
+/// Most kinds counted separately. A longer list would not help the user.
 const KINDS_MAX: usize = 1_000;
 
-/// Kinds that a sentence lists.
+/// Most kinds listed in a sentence.
 const LISTED_MAX: usize = 4;
 
 impl Unreceived {
@@ -55,8 +55,8 @@ impl Unreceived {
         self.rest + self.kinds.values().map(|count| count.messages).sum::<u64>()
     }
 
-    /// What there is to say; `None` if all was received. `of` is the sender, where it is only one and has a rank in another
-    /// communicator than the world.
+    /// Returns a sentence for the user, or `None` if all messages were received. `of` is the sender's rank in the communicator, if
+    /// all messages have the same sender.
     pub(crate) fn sentence(&self, of: Option<usize>) -> Option<String> {
         let total = self.messages();
         let (first, _) = self.kinds.first_key_value()?;
@@ -71,7 +71,7 @@ impl Unreceived {
         Some(format!("{total} {were}{of} {was} not received: {kinds}"))
     }
 
-    /// The kinds, of many the first ones.
+    /// Returns the list of kinds, shortened to the first ones.
     fn list(&self, senders: bool) -> String {
         let (total, mut listed, mut text) = (self.messages(), 0, String::new());
         for (sort, count) in self.kinds.iter().take(LISTED_MAX) {
@@ -108,7 +108,7 @@ impl Sort {
     }
 }
 
-/// How long the messages are, in elements where their type is known.
+/// Returns the length of the messages, in elements if their type is known.
 fn length(sig: TypeSig, count: &Count) -> String {
     let (unit, size) = match sig.primitive() {
         Some((name, size)) => (name.to_owned(), size as u64),
@@ -125,8 +125,8 @@ fn length(sig: TypeSig, count: &Count) -> String {
 }
 
 impl Core {
-    /// A message of the application will not be received. Messages of ranks that have failed, and on communicators that are
-    /// revoked, are not counted: the program has heard of those.
+    /// Counts a message of the application that will not be received. Messages of failed ranks and on revoked communicators do
+    /// not count, because the program has got errors for those.
     #[cold]
     pub(super) fn note_unreceived(&mut self, envelope: Envelope, sig: u64, bytes: u64) {
         let Envelope { ctx, source, tag } = envelope;
@@ -145,12 +145,12 @@ impl Core {
         }
     }
 
-    /// Takes what there is to say of messages that were not received.
+    /// Takes the sentence about the messages that were not received.
     pub(crate) fn take_unreceived(&mut self) -> Option<String> {
         self.unreceived.take()?.sentence(None)
     }
 
-    /// What a rank has sent to this one that waits here to be received, as a sentence; `rank` is its number in the communicator.
+    /// Returns a sentence about the messages of a rank that wait here to be received. `rank` is its number in the communicator.
     /// O(stored messages).
     pub(crate) fn waiting_from(&self, source: u32, ctx: u32, rank: usize) -> Option<String> {
         let mut waiting = Unreceived::default();

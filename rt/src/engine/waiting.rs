@@ -1,4 +1,4 @@
-//! What a rank waits for, for who looks at a job that hangs.
+//! Lists what a rank waits for, in order to diagnose a job that hangs.
 
 use std::panic::Location;
 
@@ -8,19 +8,19 @@ use crate::ops::{Life, Slot};
 /// An operation that is not complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    /// `recv`, `send` or `probe`, and how far it is.
+    /// Kind of the operation, for example `recv`, `send` or `probe`, and its state.
     pub(crate) what: &'static str,
     pub(crate) ctx: u32,
-    /// World rank; `None` for anybody.
+    /// World rank of the peer; `None` for a wildcard.
     pub(crate) peer: Option<u32>,
-    /// `None` for any.
+    /// Tag; `None` for any tag.
     pub(crate) tag: Option<u32>,
-    /// The line of the program that made it.
+    /// Call site in the application.
     pub(crate) at: &'static Location<'static>,
 }
 
 impl Core {
-    /// Whether nothing here will happen by itself: no time limit runs, and no bytes are on their way.
+    /// Returns true if nothing will happen here without a peer: no time limit runs, and no bytes are in flight.
     pub(crate) fn is_passive(&self) -> bool {
         let moves = |life: &Life| {
             matches!(
@@ -37,10 +37,10 @@ impl Core {
         self.timers.next().is_none() && self.ops.which(|slot| moves(&slot.life)).is_empty()
     }
 
-    /// Operations under way, in no order. O(operations).
+    /// Returns the operations in flight, in no order. O(operations).
     pub(crate) fn waiting(&mut self) -> Vec<Waiting> {
-        self.post_all_waits(); // they are operations that can be shown then
-        // A program is there once, as one of the messages that it waits for.
+        self.post_all_waits(); // turns direct receives into operations, which can be listed
+        // A program is listed once, as one of the messages for which it waits.
         let messages = |slot: &Slot| name(&slot.life).is_some() && !slot.part;
         let mut pending = self.ops.which(messages);
         pending.extend(self.representatives());
@@ -57,7 +57,7 @@ impl Core {
             })
         };
         let mut all: Vec<_> = pending.into_iter().filter_map(waiting).collect();
-        // Their messages are known to the adapter alone.
+        // Only the adapter knows the messages of these.
         all.extend(self.listed_calls().map(|(ctx, at)| Waiting {
             what: "collective (in the adapter's lists)",
             ctx,
