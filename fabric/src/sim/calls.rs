@@ -1,6 +1,6 @@
-//! What a list is to the library of an adapter: the calls that its host makes, and the operations that its adapter triggers.
+//! Costs of a task list: the library calls of its host, and the triggered operations of its adapter.
 //!
-//! The numbers are those of the driver for Portals (`portals::lists`, above all `gear` and `lower`), which makes of
+//! The numbers are those of the driver for Portals (`portals::lists`, mainly `gear` and `lower`), which makes of
 //!
 //! | | triggered operations | other calls |
 //! |---|---|---|
@@ -9,11 +9,11 @@
 //! | what it does | a put, an atomic for each piece of a block, or a count | of an offer, the entry for what comes |
 //! | its end | a count at the peer, and one at its own rank, of those that are wanted | |
 //!
-//! Each call costs the host what a command does, and each operation its adapter `nic.triggered_ns`.
+//! Each call costs the host as much as a command, and each operation costs its adapter `nic.triggered_ns`.
 
 use crate::offload::{Action, PIECE_MAX, Target, Task};
 
-/// Triggered operations of a task.
+/// Returns how many triggered operations a task takes.
 pub(super) fn operations_of(task: &Task) -> u64 {
     let waits = task.whens().filter(|when| when.threshold > 0);
     let (acts, ends) = match &task.then {
@@ -32,7 +32,7 @@ pub(super) fn operations_of(task: &Task) -> u64 {
     waits.count() as u64 + begun + acts + ends
 }
 
-/// Calls for a list, all tasks included.
+/// Returns how many library calls a list takes, including all its tasks.
 pub(super) fn calls_of(tasks: &[Task]) -> u64 {
     let others = |task: &Task| match task.then {
         Action::Offer { .. } => 2,

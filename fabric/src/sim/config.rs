@@ -1,4 +1,4 @@
-//! How a simulated cluster is made, and what is wrong with a description of one.
+//! Configuration of a simulated cluster, and what is wrong with an invalid one.
 
 use std::fmt;
 
@@ -8,48 +8,52 @@ use crate::{
     memory,
 };
 
-/// A simulated cluster, before it is made.
+/// Configuration of a simulated cluster.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Ranks, at least 1.
+    /// Number of ranks, at least 1.
     pub ranks: u32,
-    /// What things cost.
+    /// What everything costs.
     pub model: Model,
     /// What goes wrong.
     pub faults: Faults,
-    /// Decides all chance. The same seed and the same program give the same events.
+    /// Seed of all randomness. The same seed and the same program give the same events.
     pub seed: u64,
-    /// What the runtime sees of faults.
+    /// Which faults the runtime sees.
     pub transport: Transport,
-    /// When queue pairs are made, where the adapters have such.
+    /// When queue pairs are made, if the adapters have queue pairs.
     pub scheme: Scheme,
-    /// Queue pairs that a node can have at a time. Those of [`Scheme::AllToAll`] must fit; on demand, the connection that was
-    /// silent longest gives its own up when there are no more, with [`Scheme::OnDemand`] as with [`Scheme::Hybrid`].
+    /// Most queue pairs that a node can have at a time. With [`Scheme::AllToAll`] all of them must fit. With [`Scheme::OnDemand`]
+    /// and [`Scheme::Hybrid`], the least recently used connection is evicted when there are no more.
     pub queue_pairs_max: u32,
-    /// Threads of a rank that make queue pairs at a time, at least 1. For [`Scheme::AllToAll`] the ranks of a node take turns.
+    /// Threads of a rank that make queue pairs at the same time, at least 1. With [`Scheme::AllToAll`] the ranks of a node take
+    /// turns.
     pub connect_threads: u32,
-    /// Puts and gets of so many bytes or more carry a hash instead of bytes, if both ends are registered memory: the digest
-    /// depends on what is sent, and what was at the other end stays there. So a message may be longer than there is memory.
+    /// Length in bytes from which puts and gets carry a hash instead of bytes, if both ends are registered memory.
+    ///
+    /// The digest still depends on the bytes sent, but the receiver's memory keeps its contents. A message may therefore be
+    /// longer than physical memory.
     pub hash_from: u64,
-    /// Those are not even hashed, and take as long as if they were: for schedules of more bytes than one machine can look at.
+    /// True if such puts and gets are not even hashed. They take the same simulated time. For schedules of more bytes than one
+    /// machine can read.
     pub lengths_only: bool,
-    /// Nobody calls [`Cluster::advance`](super::Cluster::advance): a turn of progress that finds nothing runs an event. For
-    /// programs that know drivers only.
+    /// True if no executor calls [`Cluster::advance`](super::Cluster::advance). A turn of progress that finds nothing then runs
+    /// an event. For programs that use drivers only.
     pub free_running: bool,
 }
 
-/// What the runtime sees of faults.
+/// Which faults the runtime sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Nothing but time: the adapters repair loss, order and repetition.
+    /// Only delays: the adapters repair loss, reordering and duplication.
     #[default]
     Reliable,
-    /// All: messages may be lost, doubled and overtaken, and there is no one-sided access.
+    /// All faults: messages may be lost, duplicated and reordered, and there is no one-sided access.
     Datagram,
 }
 
-/// A field of a description that cannot be used, and what can.
+/// An invalid field of a configuration, and its valid values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     field: String,
@@ -57,7 +61,7 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// So many ranks on the default [`Model`], without faults.
+    /// Returns the configuration of a cluster of `ranks` ranks on the default [`Model`], without faults.
     #[must_use]
     pub fn new(ranks: u32) -> Self {
         Self {
@@ -98,7 +102,7 @@ impl Config {
 }
 
 impl Config {
-    /// This cluster as the choice of a [`Scheme`] sees it.
+    /// Describes this cluster for the choice of a [`Scheme`].
     #[must_use]
     pub fn job(&self, pattern: Pattern) -> Job {
         Job {
@@ -142,7 +146,7 @@ impl ConfigError {
         }
     }
 
-    /// The field, with its tables: `nic.rails`.
+    /// Returns the name of the field, including its tables, such as `nic.rails`.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field

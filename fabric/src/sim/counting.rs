@@ -1,4 +1,4 @@
-//! Counters: adapters add to them, and a host hears of the thresholds that it watches.
+//! Counters: adapters add to them, and a host is notified of the thresholds that it watches.
 
 use super::{
     exports::Place,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl World {
-    /// A count that a host posts.
+    /// Posts a count of a host.
     pub(super) fn send_count(&mut self, from: u32, to: u32, key: RemoteCounter, by: u64) {
         self.check_rank(to);
         if !self.hosts[index(from)].is_open() || self.link(from, to).down {
@@ -26,7 +26,7 @@ impl World {
         self.dispatch(posted + ps(self.model.nic.command_ns), packet);
     }
 
-    /// A count is at its counter's adapter.
+    /// Handles a count that has reached its counter's adapter.
     pub(super) fn take_count(&mut self, slot: u32, by: u64) {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// Adds to a counter of a rank, and tells it what that reaches.
+    /// Adds to a counter of a rank, notifies it of thresholds reached, and begins tasks that are ready.
     pub(super) fn count(&mut self, rank: u32, counter: &Counter, by: u64) {
         if counter.add(by) {
             self.tell_reached(rank);
@@ -64,7 +64,7 @@ impl World {
     pub(super) fn watch(&mut self, rank: u32, counter: &Counter, threshold: u64, token: Token) {
         let host = &mut self.hosts[index(rank)];
         if !host.is_open() {
-            return; // a killed rank hears of nothing
+            return; // A killed rank is not notified of anything.
         }
         let watches = host.watches.get_or_insert_default();
         watches.add(counter, threshold, token);
@@ -89,7 +89,7 @@ impl World {
 }
 
 impl Host {
-    /// The counter of this rank that a key names.
+    /// Returns the counter of this rank that a key names.
     pub(super) fn counter(&self, rank: u32, key: RemoteCounter) -> Result<Counter, Why> {
         let cell = key.cell().ok_or(Why::BadRange)?;
         match self.place(rank, cell, CELL_LEN)? {

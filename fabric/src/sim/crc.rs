@@ -1,6 +1,6 @@
-//! CRC-32C: how an adapter sees that bits were flipped.
+//! CRC-32C, by which an adapter detects flipped bits.
 
-/// The checksum that iSCSI and SCTP use (Castagnoli's polynomial, reflected), of any bytes in parts.
+/// The checksum of iSCSI and SCTP (Castagnoli's polynomial, reflected), computed over bytes in parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crc32c(u32);
 
@@ -9,7 +9,7 @@ impl Crc32c {
         Self(!0)
     }
 
-    /// Takes in more bytes.
+    /// Adds more bytes.
     #[must_use]
     pub(super) fn with(self, bytes: &[u8]) -> Self {
         let step = |crc: u32, byte: &u8| {
@@ -54,7 +54,7 @@ mod tests {
         Crc32c::new().with(bytes).get()
     }
 
-    /// The vectors of RFC 3720, B.4, and the usual check value.
+    /// Checks the vectors of RFC 3720, B.4, and the usual check value.
     #[test]
     fn the_known_vectors_come_out() {
         assert_eq!(of(b"123456789"), 0xe306_9283);

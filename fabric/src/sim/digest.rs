@@ -1,6 +1,6 @@
 //! One number for a whole run.
 
-/// A hash that depends on everything that was mixed in, and on the order. For comparing runs, not for secrets.
+/// A hash of everything that was mixed in, and of the order. For comparing runs, not for security.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Digest(u64);
 
@@ -15,7 +15,7 @@ impl Digest {
         self.0 = mixed ^ (mixed >> 32);
     }
 
-    /// Mixes bytes and their number.
+    /// Mixes in bytes and their number.
     pub(super) fn mix_bytes(&mut self, bytes: &[u8]) {
         self.mix(bytes.len() as u64);
         let (words, rest) = bytes.as_chunks();

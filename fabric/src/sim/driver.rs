@@ -1,4 +1,4 @@
-//! A rank's driver: the contract of [`driver`](crate::driver), kept by the world.
+//! A rank's driver: implements the contract of [`driver`](crate::driver) on top of the world.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use crate::{
     memory::{Region, RemoteRegion},
 };
 
-/// A rank of a [`Cluster`].
+/// Driver of one rank of a [`Cluster`].
 #[derive(Debug)]
 pub struct Sim {
     cluster: Cluster,
@@ -43,7 +43,7 @@ impl Sim {
         }
     }
 
-    /// Closes the driver, and tells the peers that this rank has failed.
+    /// Closes the driver, and notifies the peers that this rank has failed.
     pub fn fail(self) {
         self.cluster.lock().close(self.rank, Down::Failed);
     }
@@ -135,7 +135,7 @@ impl Driver for Sim {
             world.stir();
             taken
         };
-        // The world is not locked here: a sink may wake whom it likes.
+        // The world is not locked here, because a sink may call back into the cluster to wake ranks.
         taken.iter().for_each(|packet| hand_over(packet, sink));
         let events = u32::try_from(taken.len()).unwrap_or(u32::MAX);
         let mut world = self.cluster.lock();
@@ -231,7 +231,7 @@ impl World {
         vec![WaitOn::Fd(Arc::clone(bell))]
     }
 
-    /// Ends a sleep, once.
+    /// Wakes a rank that sleeps on an armed driver. A second call before it sleeps again does nothing.
     pub(super) fn ring(&mut self, rank: u32) {
         let host = &mut self.hosts[index(rank)];
         if std::mem::take(&mut host.armed) {
@@ -244,7 +244,8 @@ impl World {
         }
     }
 
-    /// Whoever sleeps has to run the events when nobody advances the world.
+    /// If no executor advances the world, wakes all sleeping ranks as long as there are events, because one of them must run
+    /// these.
     fn stir(&mut self) {
         if !self.heap.is_empty() {
             while let Some(rank) = self.armed.last().copied() {
@@ -296,7 +297,7 @@ fn check_length(what: &str, len: usize, max: usize) {
     );
 }
 
-/// What the drivers of a cluster can do.
+/// Returns what the drivers of a cluster can do.
 pub(super) fn caps(config: &Config) -> Caps {
     let reliable = config.transport == Transport::Reliable;
     Caps {
@@ -329,7 +330,7 @@ pub(super) fn caps(config: &Config) -> Caps {
     }
 }
 
-/// The model as the protocol chooser sees it: between nodes, unless there is only one.
+/// Returns the model's costs for the choice of protocols: between nodes, unless there is only one node.
 fn cost(model: &Model, one_node: bool) -> Cost {
     let ns = |ns: u64| ns as f64;
     let per_kib = |ps: u64| ps as f64 * 1.024;
@@ -358,7 +359,7 @@ fn cost(model: &Model, one_node: bool) -> Cost {
     }
 }
 
-/// Header and body that an adapter takes with the command itself.
+/// Most bytes of header and body that an adapter takes with the command itself.
 const INLINE_MAX: usize = 64;
 const HEADER_MAX: usize = 128;
 const BODY_MAX: usize = 64 << 10;

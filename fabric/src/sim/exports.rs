@@ -1,4 +1,4 @@
-//! The memory of a rank that others may reach, and the keys to it.
+//! Memory of a rank that peers may access, and the keys to it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,29 +12,29 @@ use crate::{
     memory::{Region, RemoteRegion, WeakRegion},
 };
 
-/// What a rank has allocated, and what else it has exposed. Keys have numbers and offsets in them and no addresses, so that
-/// messages with keys are the same in every run.
+/// Memory that a rank has allocated or exposed. Keys contain numbers and offsets but no addresses, so that messages with keys are
+/// the same in every run.
 #[derive(Debug, Default)]
 pub(super) struct Exports {
     regions: BTreeMap<u64, WeakRegion>,
     region_next: u64,
-    /// The latest ranges of plain memory, and the number of the first of them.
+    /// The latest ranges of plain memory, `None` if withdrawn.
     plain: VecDeque<Option<LocalRange>>,
     plain_first: u64,
     named: BTreeMap<u64, Region>,
-    /// What came for names that are not given yet.
+    /// Commands for names that are not given yet.
     parked: Vec<Parked>,
     guarded: Vec<Guarded>,
 }
 
-/// Memory whose owner knows whom it lets in.
+/// Memory whose owner knows which ranks may access it.
 #[derive(Debug)]
 struct Guarded {
     key: RemoteRegion,
     keeper: Weak<dyn Doorkeeper>,
 }
 
-/// Memory behind a key.
+/// Memory that a key grants.
 #[derive(Debug)]
 pub(super) enum Place {
     Region(Region, usize),
@@ -42,7 +42,7 @@ pub(super) enum Place {
 }
 
 impl Host {
-    /// New memory; `vacant` when most of it is never touched.
+    /// Allocates memory. `vacant` is true if most of it will never be touched.
     pub(super) fn allocate(&mut self, len: usize, vacant: bool) -> io::Result<Region> {
         let region = if vacant {
             Region::vacant(len)?
@@ -60,13 +60,13 @@ impl Host {
             .unwrap_or_else(|| exports.key_to_plain(rank, range))
     }
 
-    /// Whether a range lies in memory that was allocated here.
+    /// Returns true if a range is inside memory that was allocated here.
     pub(super) fn has_allocated(&self, rank: u32, range: LocalRange) -> bool {
         let exports = self.exports.as_ref();
         exports.is_some_and(|exports| exports.key_to(rank, range).is_some())
     }
 
-    /// Keeps what came for a name that is not given yet.
+    /// Keeps a command for a name that is not given yet.
     pub(super) fn park(&mut self, parked: Parked) {
         self.exports.get_or_insert_default().parked.push(parked);
     }
@@ -76,7 +76,7 @@ impl Host {
         exports.map_or_else(Vec::new, |exports| std::mem::take(&mut exports.parked))
     }
 
-    /// Whether there is a region of this name.
+    /// Returns true if there is a region of this name.
     pub(super) fn has_named(&self, name: u64) -> bool {
         let exports = self.exports.as_ref();
         exports.is_some_and(|exports| exports.named.contains_key(&name))
@@ -93,7 +93,7 @@ impl Host {
         }
     }
 
-    /// Closes plain memory that a key opens.
+    /// Revokes a key to plain memory.
     pub(super) fn withdraw(&mut self, key: RemoteRegion) {
         if let Some(exports) = &mut self.exports
             && key.kind == PLAIN
@@ -108,7 +108,7 @@ impl Host {
         guarded.push(Guarded { key, keeper });
     }
 
-    /// Whether a command of this rank may touch what a key grants now.
+    /// Returns true if commands of `origin` may now access the memory that a key grants.
     pub(super) fn lets_in(&self, origin: u32, key: RemoteRegion) -> bool {
         let guarded = self.exports.iter().flat_map(|exports| &exports.guarded);
         let keepers = guarded.filter(|guarded| guarded.overlaps(key));
@@ -116,7 +116,7 @@ impl Host {
         keepers.all(|keeper| keeper.lets_in(Peer(origin)))
     }
 
-    /// The memory of `len` bytes that a key to this rank's memory grants.
+    /// Returns the memory of `len` bytes that a key to this rank's memory grants.
     pub(super) fn place(&self, rank: u32, key: RemoteRegion, len: usize) -> Result<Place, Why> {
         let place = self
             .exports
@@ -159,7 +159,7 @@ impl Exports {
         })
     }
 
-    /// A range stays open until so many others were exposed after it: nobody says when it is not used any more.
+    /// Returns a key to plain memory. Keys expire when [`PLAIN_MAX`] newer ones were made, because not every key is withdrawn.
     fn key_to_plain(&mut self, owner: u32, range: LocalRange) -> RemoteRegion {
         if self.plain.len() == PLAIN_MAX {
             self.plain.pop_front();
@@ -210,7 +210,7 @@ impl Exports {
         }
     }
 
-    /// Bytes that it takes.
+    /// Returns how many bytes this takes.
     pub(super) fn footprint(&self) -> usize {
         self.plain.capacity() * size_of::<Option<LocalRange>>()
             + self.guarded.capacity() * size_of::<Guarded>()
@@ -235,5 +235,6 @@ fn key(kind: u32, owner: u32, number: u64) -> RemoteRegion {
 const REGION: u32 = 0x51a1;
 const PLAIN: u32 = 0x51a2;
 
-/// Ranges of plain memory that are open at a time: as many as a rank may have long messages on offer. 512 KiB.
+/// Most ranges of plain memory that are exposed at a time, which limits how many long messages a rank can offer. They take 512
+/// KiB.
 const PLAIN_MAX: usize = 1 << 15;

@@ -1,16 +1,16 @@
-//! What will happen, by time and then by the order in which it was planned.
+//! Planned events, ordered by time and then by the order in which they were planned.
 
 use std::collections::VecDeque;
 
 use super::slab::index;
 
-/// Time, in picoseconds.
+/// Virtual time in picoseconds.
 pub(super) type Time = u64;
 
 /// A time that never comes.
 pub(super) const NEVER: Time = Time::MAX;
 
-/// Something that will happen. Packets and operations are named by their slots.
+/// An event. Packets and operations are named by their slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// A packet is at the head of its adapter's queue.
@@ -21,46 +21,47 @@ pub(super) enum What {
     Stream { op: OpKey, rail: u8 },
     /// An adapter does something at its own rank.
     Local { rank: u32, slot: u32 },
-    /// A host looks what there is, unless it has another appointment since.
+    /// A host checks for work, unless another check was scheduled since.
     Look { rank: u32, ticket: u32 },
-    /// An application has computed.
+    /// An application has finished its computation.
     Resume(u32),
     /// A sender that was refused has room again.
     Room { rank: u32, peer: u32 },
-    /// All are told that a rank failed.
+    /// All ranks are notified that a rank failed.
     Gone(u32),
     /// A frame is at the other end of its lane.
     Frame(u32),
-    /// A lane has waited long enough.
+    /// The timer of a lane has expired.
     Lane(u32),
-    /// A rank's call for a message may have been lost.
+    /// A rank's request for a message may have been lost.
     Call(u32),
-    /// An end of a connection has waited long enough for a word.
+    /// The timer of an end of a connection has expired.
     Redial(u32),
     /// A fault happens to a host.
     Strike(u32),
 }
 
-/// An operation: its slot, and which of those that were ever in it.
+/// Names an operation: its slot, and a serial number that distinguishes successive uses of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpKey {
     pub(super) slot: u32,
     pub(super) serial: u32,
 }
 
-/// Events by time, those of one time in the order of planning.
+/// Events by time, and events of the same time in the order of planning. A radix heap.
 ///
-/// Nothing is planned for the past, so events need not be sorted before their time comes near: a bucket for each digit of a time
-/// holds those that differ from the present in that digit first. When the nearest bucket's turn comes, its events are dealt out
-/// to nearer ones. Each event is moved a few times, in rows of memory, and compared with nothing.
+/// No event is planned for the past, so events need not be sorted before their time comes near. There is a bucket for each digit
+/// of a time: it holds the events whose time first differs from the present in that digit. When the nearest bucket's time comes,
+/// its events are distributed to nearer buckets. Each event moves a few times, sequentially in memory, and is never compared with
+/// another.
 #[derive(Debug)]
 pub(super) struct Heap {
-    /// Those of the time `now`.
+    /// Events of the time `now`.
     due: VecDeque<What>,
     now: Time,
-    /// By level and digit.
+    /// Buckets by level and digit.
     buckets: Vec<Vec<Event>>,
-    /// Which buckets of a level have events, by digit; and which levels have such buckets.
+    /// Bits of the digits of each level whose buckets have events, and bits of the levels with such buckets.
     full: [u16; LEVELS],
     levels: u16,
     len: usize,
@@ -97,7 +98,7 @@ impl Default for Heap {
 }
 
 impl Heap {
-    /// What is planned for the past is planned for now.
+    /// Plans an event. An event for the past is planned for now.
     pub(super) fn push(&mut self, at: Time, what: What) {
         self.len += 1;
         self.put(Event { at, what });
@@ -116,7 +117,7 @@ impl Heap {
         self.len == 0
     }
 
-    /// Bytes that it takes.
+    /// Returns how many bytes the heap takes.
     pub(super) fn footprint(&self) -> usize {
         let events: usize = self.buckets.iter().map(Vec::capacity).sum();
         let buckets = self.buckets.capacity() * size_of::<Vec<Event>>();
@@ -136,7 +137,7 @@ impl Heap {
         self.levels |= 1 << level;
     }
 
-    /// Goes to the next time for which something is planned.
+    /// Moves on to the next time for which an event is planned.
     fn deal_out(&mut self) {
         if self.levels == 0 {
             return;
@@ -153,7 +154,7 @@ impl Heap {
         for event in events.drain(..) {
             self.put(event);
         }
-        // What a moment needed in which all ranks did something is not kept for ever.
+        // Do not keep the room that was needed in a moment when all ranks acted at once.
         if events.capacity() <= KEPT {
             self.buckets[bucket] = events;
         }
@@ -163,9 +164,9 @@ impl Heap {
     }
 }
 
-/// Room is given back when no more than this part of it is used.
+/// Room is released when less than one part in this many is used.
 const SPARE_PARTS: usize = 8;
-/// Events that a bucket always has room for, once it had so many: 6 KiB.
+/// Capacity in events that a bucket may keep (6 KiB).
 const KEPT: usize = 256;
 
 #[cfg(test)]

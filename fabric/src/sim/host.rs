@@ -1,4 +1,4 @@
-//! Hosts: whose turn it is, what a turn takes, and who knows whom.
+//! Hosts: which one has its turn, how long a turn takes, and which hosts know each other.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -16,53 +16,53 @@ use crate::{driver::Down, offload::Watches};
 /// A rank's processor, and what the simulator keeps for the rank.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// When the application can make its next turn.
+    /// Time from which the application can make its next turn.
     free_at: Time,
-    /// When the progress agent can.
+    /// Time from which the progress agent can make its next turn.
     agent_free_at: Time,
-    /// The next look, and the ticket of the event that makes it: other events for it are void.
+    /// Time of the next check for work.
     due: Time,
     ticket: u32,
     pub(super) life: Life,
-    /// The application computes until `free_at`.
+    /// True while the application computes, until `free_at`.
     computing: bool,
-    /// Somebody who was refused has room now.
+    /// True if a sender that was refused has room now.
     pub(super) nudged: bool,
-    /// Sleeps on an armed driver, for those who drive the world by themselves.
+    /// True while the host sleeps on an armed driver, if no executor advances the world.
     pub(super) armed: bool,
     pub(super) rung: bool,
     pub(super) inbox: Inbox,
-    /// Puts, gets and atomics whose end it was not told yet.
+    /// Puts, gets and atomics whose completion was not delivered yet.
     pub(super) commands: u32,
     pub(super) exports: Option<Box<Exports>>,
-    /// The counters that it waits for.
+    /// Counters that the host waits for.
     pub(super) watches: Option<Box<Watches>>,
-    /// The task lists of its adapter.
+    /// Task lists of the adapter.
     pub(super) lists: Option<Box<Lists>>,
     pub(super) bell: Option<Arc<OwnedFd>>,
-    /// Whom it exchanged something with.
+    /// Peers that the host has exchanged packets with.
     pub(super) links: BTreeMap<u32, Link>,
     pub(super) counts: Counts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// Its driver was not made yet.
+    /// The driver was not made yet.
     Unborn,
     Open,
-    /// Its driver was dropped.
+    /// The driver was dropped.
     Closed(Down),
     Killed,
 }
 
-/// A turn.
+/// A turn in progress.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) rank: u32,
     pub(super) computing: bool,
     start: Time,
     local: Time,
-    /// What the application will compute when its turn is over.
+    /// Time that the application will compute after the turn.
     work: Time,
     woken: bool,
 }
@@ -96,7 +96,7 @@ impl Host {
 }
 
 impl World {
-    /// The time on a host: of its turn, or when it could begin one.
+    /// Returns the time on a host: within its turn, or when it could begin one.
     pub(super) fn local(&self, rank: u32) -> Time {
         match &self.running {
             Some(running) if running.rank == rank => running.local,
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// A host does something for so long. Returns when it is done.
+    /// Keeps a host busy for `time`. Returns when it is free again.
     pub(super) fn spend(&mut self, rank: u32, time: Time) -> Time {
         let done = self.local(rank).saturating_add(time);
         match &mut self.running {
@@ -115,7 +115,7 @@ impl World {
         done
     }
 
-    /// Something came for a host.
+    /// Has a host check for work, because something arrived for it.
     pub(super) fn notify(&mut self, rank: u32) {
         if self.free_running {
             return self.ring(rank);
@@ -127,7 +127,7 @@ impl World {
             host.free_at += ps(costs.wake_ns);
             self.heap.push(host.free_at, What::Resume(rank));
         }
-        // An agent sleeps whenever it has nothing to do, also where an application that waits would look all the time.
+        // An agent sleeps whenever it has nothing to do, even where a waiting application would poll all the time.
         let agent_sleeps =
             !asleep && host.computing && costs.agent && self.now >= host.agent_free_at;
         let wake = if asleep && !costs.polls || agent_sleeps {
@@ -138,7 +138,7 @@ impl World {
         self.look_at(rank, self.now + ps(costs.detect_ns + wake));
     }
 
-    /// A host will look at this time, or earlier if it had an earlier appointment.
+    /// Schedules a check for work at this time, unless an earlier one is scheduled.
     fn look_at(&mut self, rank: u32, at: Time) {
         let host = &mut self.hosts[index(rank)];
         if at < host.due {
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// The time of an appointment has come; the host may be busy.
+    /// Makes a turn at a scheduled check, or reschedules it if the host is busy.
     pub(super) fn look(&mut self, rank: u32, ticket: u32) {
         let agent = self.model.host.agent;
         let host = &mut self.hosts[index(rank)];
@@ -169,7 +169,7 @@ impl World {
         self.start_turn(rank, for_agent);
     }
 
-    /// The application has computed, unless it was stopped meanwhile.
+    /// Makes a turn after a computation, unless the host was stopped meanwhile.
     pub(super) fn resume(&mut self, rank: u32) {
         let host = &self.hosts[index(rank)];
         if host.computing && self.now == host.free_at && host.is_open() {
@@ -205,7 +205,7 @@ impl World {
         if turn.computing {
             host.agent_free_at = end;
             if self.model.host.steals {
-                // A turn of the application's begins at the new time only: see `resume`.
+                // The application's next turn begins at the new time only; see `resume`.
                 host.free_at += end - turn.start + ps(self.model.host.wake_ns);
                 self.heap.push(host.free_at, What::Resume(rank));
             }
@@ -228,7 +228,7 @@ impl World {
     pub(super) fn wake(&mut self, rank: u32) {
         match &mut self.running {
             Some(running) if running.rank == rank => running.woken = true,
-            _ if self.hosts[index(rank)].computing => {} // it gets its turn when it has computed
+            _ if self.hosts[index(rank)].computing => {} // it gets its turn after the computation
             running => {
                 let at = running.as_ref().map_or(self.now, |running| running.local);
                 self.look_at(rank, at.max(self.hosts[index(rank)].free_at));
@@ -274,7 +274,7 @@ impl World {
         host.life = Life::Open;
     }
 
-    /// The driver is dropped.
+    /// Closes a rank, because its driver was dropped.
     pub(super) fn close(&mut self, rank: u32, how: Down) {
         if self.hosts[index(rank)].is_open() {
             self.bury(rank, Life::Closed(how));
@@ -297,7 +297,7 @@ impl World {
         self.hosts.get(index(rank)).is_some_and(Host::is_open)
     }
 
-    /// Nothing that comes for it is taken any more, and nothing of it is touched.
+    /// Releases everything of a rank that ends: later arrivals are dropped, and its memory is not touched any more.
     fn bury(&mut self, rank: u32, life: Life) {
         self.departed = true;
         let mut left = Vec::new();
@@ -315,7 +315,7 @@ impl World {
         self.release(rank, parked);
     }
 
-    /// Tells a peer that a rank has closed, once, behind all messages to that peer. A killed rank tells nobody.
+    /// Notifies a peer once that a rank has closed, after all messages to that peer. A killed rank notifies no peer.
     pub(super) fn say_bye(&mut self, rank: u32, peer: u32) {
         let Life::Closed(how) = self.hosts[index(rank)].life else {
             return;
@@ -343,8 +343,10 @@ impl World {
         link.is_some_and(|link| link.down)
     }
 
-    /// Tells a rank that a peer is down, unless it knows. Before it hears of it, what is under way between the two ends: the rank
-    /// may then free memory that the peer, which may well live, was reading.
+    /// Notifies a rank that a peer is down, unless it knows that already.
+    ///
+    /// All operations between the two end before the notice, because the rank may then free memory that the peer, which may be
+    /// alive, was reading.
     pub(super) fn tell_down(&mut self, observer: u32, peer: u32, how: Down) {
         if !self.hosts[index(observer)].is_open() {
             return;
@@ -362,7 +364,7 @@ fn duration_ps(time: Duration) -> Time {
     ps(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).min(DURATION_MAX)
 }
 
-/// The shortest turn, so that a program that only ever asks whether something came sees time pass.
+/// Shortest turn, so that time passes even for a program that only polls.
 const TURN_MIN: Time = 1000;
-/// 26 days: so much can be added to any time that a simulation comes to.
+/// Longest duration, 26 days. It can be added to any time that a simulation reaches.
 const DURATION_MAX: Time = 1 << 61;

@@ -1,30 +1,30 @@
-//! What a host keeps of its peers, and of the packets that came from them.
+//! What a host keeps for each peer, and the inbox of packets from its peers.
 
 use super::{slab::NO_SLOT, world::Room};
 
-/// What a rank keeps of another one.
+/// What a rank keeps for one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
-    /// Messages under way to it.
+    /// Messages in flight to the peer.
     count: u32,
-    /// Bytes of them.
+    /// Bytes in flight to the peer.
     bytes: u32,
-    /// A post was refused, and nothing goes before the news that there is room.
+    /// True if a post was refused. Nothing is posted before the notification that there is room.
     refused: bool,
-    /// That news is under way.
+    /// True while that notification is in flight.
     promised: bool,
-    /// The rank was told that the other one is down.
+    /// True if the rank was notified that the peer is down.
     pub(super) down: bool,
-    /// The word that this one has closed is under way to the other, or there.
+    /// True if the notification that this rank has closed was sent to the peer.
     pub(super) said_bye: bool,
-    /// Datagrams that went to it through a network with faults; goes round.
+    /// Datagrams sent to the peer through a network with faults; wraps around.
     pub(super) crossed: u32,
-    /// The first lane to it, and this end of the connection with it, where there are such.
+    /// First lane to the peer, if there are lanes.
     pub(super) lane: Option<u32>,
     pub(super) side: Option<u32>,
 }
 
-/// Packets in the order of their arrival, each naming the next.
+/// Packets in the order of arrival, each naming the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbox {
     head: u32,
@@ -39,7 +39,7 @@ impl Link {
         let bytes = self
             .bytes
             .saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
-        // A message alone always has room.
+        // A message always has room if it is the only one.
         if self.refused || self.count > 0 && (self.count >= count_max || bytes > bytes_max) {
             self.refused = true;
             return Room::None;
@@ -49,8 +49,9 @@ impl Link {
         Room::Taken
     }
 
-    /// Whether the sender was refused and is now to be told that there is room. Half of all must be free, so that this is
-    /// said once for many messages.
+    /// Releases the room of a message. Returns true if the sender was refused and must now be notified that there is room.
+    ///
+    /// Half of the room must be free, so that one notification serves many messages.
     pub(super) fn give_room(&mut self, len: usize, (count_max, bytes_max): (u32, u32)) -> bool {
         self.count -= 1;
         self.bytes = self
@@ -66,7 +67,7 @@ impl Link {
 }
 
 impl Link {
-    /// The news that there is room has come.
+    /// Handles the notification that there is room.
     pub(super) const fn keep_promise(&mut self) {
         self.refused = false;
         self.promised = false;
@@ -89,7 +90,7 @@ impl Inbox {
         (!self.is_empty()).then_some(self.head)
     }
 
-    /// Returns the packet that the new one comes behind.
+    /// Adds a packet. Returns the packet before it, if any.
     pub(super) fn push(&mut self, slot: u32) -> Option<u32> {
         let last = std::mem::replace(&mut self.tail, slot);
         if self.is_empty() {
@@ -99,7 +100,7 @@ impl Inbox {
         Some(last)
     }
 
-    /// The first one is gone, and `next` came behind it.
+    /// Removes the first packet. `next` is the one after it.
     pub(super) fn pop(&mut self, next: u32) {
         self.head = next;
     }

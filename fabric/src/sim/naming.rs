@@ -1,13 +1,13 @@
-//! Regions with names. What comes for a name that its owner has not given yet waits at the owner's adapter until it has.
+//! Regions with names. A command for a name that its owner has not given yet waits at the owner's adapter.
 
 use super::{heap::OpKey, slab::index, world::World};
 use crate::{memory::Region, offload::RemoteCounter};
 
-/// Something that waits for a name.
+/// A command that waits for a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Parked {
     Op(OpKey),
-    /// From whom, to which counter, and how much.
+    /// A count: its sender, its counter, and the amount.
     Count(u32, RemoteCounter, u64),
 }
 
@@ -19,7 +19,7 @@ impl World {
         self.release(rank, parked);
     }
 
-    /// Has a look whether they may go on now, each in its turn.
+    /// Lets parked commands try again, in their order.
     pub(super) fn release(&mut self, rank: u32, parked: Vec<Parked>) {
         for parked in parked {
             match parked {

@@ -1,14 +1,16 @@
-//! Puts, gets and atomics: done without the processor of the target.
+//! Puts, gets and atomics, performed without the target's processor.
 //!
-//! Between nodes adapters do them alone; within one the processor of the origin copies, which its host pays for, unless it is the
-//! put of a task: that goes by the adapter also where the target is near.
+//! Between nodes the adapters perform them alone. Within a node the origin's processor copies, at its host's cost. Exception: the
+//! put of a task goes through the adapter even if the target is on the same node.
 //!
-//! A put writes when its last byte is at the target, and completes when the word of that is back. A get reads when its request is
-//! at the target, and completes when the last byte is back. The bytes go from the one range of the process to the other at that
-//! moment, so an operation touches the origin's memory only while it is in `World::ops`, and the target's only if the target is
-//! open and neither end was told that the other is down. Both are looked at right before, so nothing is touched after its owner
-//! was told that it is free: an operation leaves `ops` when its end is told, when its origin closes, and when either end is given
-//! up.
+//! - A put writes when its last byte reaches the target, and completes when the answer is back.
+//! - A get reads when its request reaches the target, and completes when the last byte is back.
+//! - The bytes are copied between the two ranges in this process at that moment.
+//!
+//! An operation touches the origin's memory only while it is in `World::ops`. It touches the target's memory only if the target
+//! is open and neither end was notified that the other is down. Both are checked right before the access, so no memory is touched
+//! after its owner was told that it is free. An operation leaves `ops` when its end is reported, when its origin closes, and when
+//! either end is given up.
 
 use super::{
     exports::Place,
@@ -24,7 +26,7 @@ use crate::{
     offload::{Landing, RemoteCounter},
 };
 
-/// A command under way.
+/// A command in flight.
 #[derive(Debug)]
 pub(super) struct Op {
     serial: u32,
@@ -33,15 +35,16 @@ pub(super) struct Op {
     deed: Deed,
     key: RemoteRegion,
     token: Token,
-    /// Bytes of all chunks but the last.
+    /// Length in bytes of each chunk except the last.
     chunk: u64,
     unsent: u32,
     unlanded: u32,
-    /// What the target did, for the answer.
+    /// The target's answer.
     outcome: Option<Notice>,
-    /// The task that it is of: then the host is told nothing.
+    /// The task that this operation belongs to. Its end is not reported to the host.
     task: Option<Box<Begun>>,
-    /// Its neighbours among those of its origin: who ends looks at its own only, however many there are in all.
+    /// Slots of the next later and earlier operations of the same origin. A rank that ends visits its own operations only,
+    /// however many there are in all.
     later: u32,
     earlier: u32,
 }
@@ -49,14 +52,14 @@ pub(super) struct Op {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deed {
     Put(LocalRange, Option<RemoteCounter>),
-    /// A put of bytes that the command itself holds.
+    /// A put of bytes that the command itself contains.
     Offer(Landing, RemoteCounter),
     Get(LocalRange),
     Atomic(AtomicOp),
 }
 
 impl Deed {
-    /// Bytes of the target's memory.
+    /// Returns how many bytes of the target's memory it accesses.
     const fn len(self) -> usize {
         match self {
             Self::Put(local, _) | Self::Get(local) => local.len(),
@@ -65,7 +68,7 @@ impl Deed {
         }
     }
 
-    /// The origin's memory.
+    /// Returns the origin's memory.
     const fn local(self) -> Option<LocalRange> {
         match self {
             Self::Put(local, _) | Self::Get(local) => Some(local),
@@ -73,7 +76,7 @@ impl Deed {
         }
     }
 
-    /// Bytes that travel in chunks.
+    /// Returns how many bytes travel in chunks.
     const fn bulk(self) -> u64 {
         match self {
             Self::Put(local, _) | Self::Get(local) => local.len() as u64,
@@ -82,7 +85,7 @@ impl Deed {
         }
     }
 
-    /// What is counted when the bytes are there.
+    /// Returns the counter to increment when the bytes are there.
     const fn counts(self) -> Option<RemoteCounter> {
         match self {
             Self::Put(_, count) => count,
@@ -93,7 +96,7 @@ impl Deed {
 }
 
 impl World {
-    /// A command that a host posts. Whether there was room.
+    /// Posts a command of a host. Returns false if there was no room.
     pub(super) fn command(
         &mut self,
         origin: u32,
@@ -104,7 +107,7 @@ impl World {
         self.check_rank(target);
         let host = &mut self.hosts[index(origin)];
         if !host.is_open() {
-            return true; // a killed rank's commands are lost
+            return true; // A killed rank's commands are lost.
         }
         if host.commands >= self.model.nic.commands {
             return false;
@@ -112,7 +115,7 @@ impl World {
         host.commands += 1;
         host.counts.bytes_sent += deed.bulk();
         self.stats.bytes += deed.bulk();
-        // Within a node the origin's processor copies, while the bytes pass through the node's memory.
+        // Within a node the origin's processor copies, and the bytes pass through the node's memory.
         let (calls, copies) = if self.network.is_inside(origin, target) {
             let node = &self.model.node;
             (node.access_ns, deed.bulk() * node.byte_ps)
@@ -163,7 +166,7 @@ impl World {
         OpKey { slot, serial }
     }
 
-    /// Takes an operation out.
+    /// Removes an operation, and unlinks it from the list of its origin.
     fn remove_op(&mut self, slot: u32) -> Op {
         let op = self.ops.remove(slot);
         match self.ops.get_mut(op.later) {
@@ -176,7 +179,7 @@ impl World {
         op
     }
 
-    /// As many chunks on their way at a time as there are rails: whichever is free takes the next.
+    /// Starts to send chunks: one at a time per rail, so that the rail that is free first takes the next chunk.
     fn stream_out(&mut self, key: OpKey, at: u64) {
         let Some(op) = self.op(key) else { return };
         let by_processor = op.task.is_none() && self.network.is_inside(op.origin, op.target);
@@ -191,7 +194,7 @@ impl World {
         }
     }
 
-    /// A rail is free for the next chunk.
+    /// Sends the next chunk, because a rail is free for it.
     pub(super) fn stream(&mut self, key: OpKey, rail: u8) {
         let Some(op) = self.op(key).filter(|op| op.unsent > 0) else {
             return;
@@ -203,7 +206,7 @@ impl World {
         let left = op.deed.bulk() - op.chunk * u64::from(op.chunks() - op.unsent);
         let len = left.min(op.chunk);
         if self.is_killed(from) {
-            return; // the end is told when the failure is
+            return; // the end is reported together with the failure
         }
         let op = &mut self.ops[key.slot];
         op.unsent -= 1;
@@ -216,7 +219,7 @@ impl World {
         }
     }
 
-    /// A request is at the target's adapter.
+    /// Handles a request that has reached the target's adapter.
     pub(super) fn serve(&mut self, key: OpKey) {
         let Some(op) = self.op(key) else { return };
         let deed = op.deed;
@@ -229,7 +232,7 @@ impl World {
         }
     }
 
-    /// A chunk is there.
+    /// Handles a chunk that has arrived.
     pub(super) fn land(&mut self, key: OpKey) {
         if self.op(key).is_none() {
             return;
@@ -248,14 +251,15 @@ impl World {
         }
     }
 
-    /// The target's word is back at the origin.
+    /// Completes an operation whose answer is back at the origin.
     pub(super) fn conclude(&mut self, key: OpKey) {
         if let Some(outcome) = self.op(key).and_then(|op| op.outcome) {
             self.finish(key, outcome);
         }
     }
 
-    /// Does what an operation does to the target's memory. A killed target says nothing.
+    /// Accesses the target's memory for an operation. Returns `None` if there is no answer yet: from a killed target, or for a
+    /// name not given.
     fn act(&mut self, key: OpKey) -> Option<Result<Notice, Why>> {
         let op = self.op(key)?;
         let (origin, target, token) = (op.origin, op.target, op.token);
@@ -303,8 +307,10 @@ impl World {
         Ok(done)
     }
 
-    /// Carries the bytes of a command, and has the digest depend on them. Those of a long one stay where they are, between memory
-    /// that was allocated here: other memory may not be initialized before they come.
+    /// Copies the bytes of a command, and mixes them into the digest.
+    ///
+    /// The bytes of a long command are hashed but not copied, if both ranges were allocated here. Other memory might be left
+    /// uninitialized.
     fn move_bytes(
         &mut self,
         origin: u32,
@@ -330,7 +336,7 @@ impl World {
         Ok(done)
     }
 
-    /// Whether what a rank copies within its memory stays where it is, and nobody looks at it.
+    /// Returns true if a copy within a rank's memory is so long that only its length is simulated.
     pub(super) fn has_length_only(&self, rank: u32, from: LocalRange, into: LocalRange) -> bool {
         let host = &self.hosts[index(rank)];
         self.lengths_only
@@ -340,14 +346,14 @@ impl World {
                 .all(|range| host.has_allocated(rank, *range))
     }
 
-    /// What a put has read, or a get has written.
+    /// Mixes in the bytes that a put has read or a get has written.
     fn hash_range(&mut self, local: LocalRange) {
         self.hash(local.len(), |at, piece| {
             local.slice(at, piece.len()).read(piece);
         });
     }
 
-    /// Has the digest depend on `len` bytes, which `read` copies out from a place on.
+    /// Mixes `len` bytes into the digest. `read` copies a piece of them out, from an offset on.
     fn hash(&mut self, len: usize, read: impl Fn(usize, &mut [u8])) {
         let mut piece = [0; PIECE_LEN];
         for at in (0..len).step_by(PIECE_LEN) {
@@ -357,7 +363,7 @@ impl World {
         }
     }
 
-    /// An operation that has waited at its target, for a name or in vain.
+    /// Resumes an operation that was parked at its target.
     pub(super) fn go_on(&mut self, key: OpKey) {
         match self.op(key).map(|op| op.deed) {
             Some(Deed::Get(_)) => self.serve(key),
@@ -377,7 +383,7 @@ impl World {
         self.dispatch(self.now, answer);
     }
 
-    /// An operation is over, and its origin is told.
+    /// Removes an operation that has ended, and reports that to its origin.
     fn finish(&mut self, key: OpKey, notice: Notice) {
         let op = self.remove_op(key.slot);
         match (op.task, notice) {
@@ -387,7 +393,7 @@ impl World {
         }
     }
 
-    /// The put of a task leaves its adapter.
+    /// Starts the put of a task, which leaves its adapter at `at`.
     pub(super) fn put_by_itself(&mut self, at: u64, pair: (u32, u32), put: Put, task: Begun) {
         let (origin, target) = pair;
         let deed = put.deed;
@@ -406,11 +412,11 @@ impl World {
         self.stream_out(op, at);
     }
 
-    /// Ends the operations of a pair that has lost one of its ends: what is left of them is not touched any more.
+    /// Fails the operations between two ranks of which one is down, so that their memory is not touched any more.
     pub(super) fn fail_between(&mut self, one: u32, other: u32) {
         let pair = [(one, other), (other, one)];
         for key in self.ops_of(&[one, other], |op| pair.contains(&(op.origin, op.target))) {
-            // The first task that fails takes what others of its list have under way with it.
+            // A failed task takes operations of other tasks of its token with it, so check whether each still exists.
             if let Some(op) = self.op(key) {
                 let failed = Notice::Failed(op.token, Why::PeerDown);
                 self.finish(key, failed);
@@ -418,7 +424,7 @@ impl World {
         }
     }
 
-    /// Forgets what the tasks of a token have under way. How many operations those were.
+    /// Removes the operations of a token's tasks. Returns how many there were.
     pub(super) fn forget_tasks(&mut self, origin: u32, token: Token) -> usize {
         let is_one = |op: &Op| op.task.as_ref().is_some_and(|task| task.is_of(token));
         let keys = self.ops_of(&[origin], is_one);
@@ -428,14 +434,14 @@ impl World {
         keys.len()
     }
 
-    /// Forgets the operations of a rank that is not there any more.
+    /// Removes the operations of a rank that has ended.
     pub(super) fn forget_ops(&mut self, origin: u32) {
         for key in self.ops_of(&[origin], |_| true) {
             self.remove_op(key.slot);
         }
     }
 
-    /// Operations that ranks have started, in the order of their slots.
+    /// Returns the operations that ranks have started, in the order of their slots.
     fn ops_of(&self, origins: &[u32], wanted: impl Fn(&Op) -> bool) -> Vec<OpKey> {
         let mut keys = Vec::new();
         for &origin in origins {
@@ -453,7 +459,7 @@ impl World {
         keys
     }
 
-    /// Whether a packet is a piece of what a task puts.
+    /// Returns true if a packet is a chunk of a task's put.
     pub(super) fn is_of_task(&self, cargo: Cargo) -> bool {
         let Cargo::Chunk { op, .. } = cargo else {
             return false;
@@ -489,14 +495,14 @@ impl Op {
         op
     }
 
-    /// At least one: nothing is something that arrives.
+    /// Returns the number of chunks. It is at least 1, because even an empty operation must arrive.
     fn chunks(&self) -> u32 {
         let chunks = self.deed.bulk().div_ceil(self.chunk).max(1);
         u32::try_from(chunks).unwrap_or(u32::MAX)
     }
 }
 
-/// What an adapter sees of a key without asking the target.
+/// Returns true if a key looks valid to the origin's adapter, which cannot ask the target.
 fn is_plausible(key: RemoteRegion, target: u32, deed: Deed) -> bool {
     let end = key.base.checked_add(key.len);
     key.owner == target && key.len == deed.len() as u64 && end.is_some()
@@ -521,7 +527,7 @@ fn perform(deed: Deed, token: Token, place: &Place) -> Result<Notice, Why> {
     Ok(Notice::Complete(token))
 }
 
-/// Bulk is cut so that it shares links with others, into at most 256 pieces when it is very long.
+/// Returns the length of a chunk. Long transfers are cut so that they share links with others, into at most 256 chunks.
 const fn chunk_len(bulk: u64) -> u64 {
     let of_long = bulk.div_ceil(CHUNKS_MAX);
     if of_long > CHUNK_LEN {
@@ -531,7 +537,7 @@ const fn chunk_len(bulk: u64) -> u64 {
     }
 }
 
-/// Bytes that are copied out at a time, to be hashed.
+/// Bytes copied out at a time to be hashed.
 const PIECE_LEN: usize = 4096;
 const CHUNK_LEN: u64 = 64 << 10;
 const CHUNKS_MAX: u64 = 256;

@@ -1,8 +1,8 @@
-//! Values with numbers that are used again.
+//! A slab: values in numbered slots that are reused.
 
 use std::ops::{Index, IndexMut};
 
-/// Values in slots. A freed slot is the first to be used again, so that it is still in the cache.
+/// Values in slots. The slot freed last is reused first, because it is still in the cache.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -15,7 +15,7 @@ enum Slot<T> {
     Free { next: u32 },
 }
 
-/// The slot that there is none of.
+/// A number that no slot has.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
 impl<T> Slab<T> {
@@ -45,10 +45,10 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes a value out.
+    /// Takes a value out of its slot.
     ///
     /// # Panics
-    /// When its slot is free.
+    /// If the slot is free.
     pub(super) fn remove(&mut self, slot: u32) -> T {
         let freed = Slot::Free { next: self.free };
         let Slot::Used(value) = std::mem::replace(&mut self.slots[index(slot)], freed) else {
@@ -81,7 +81,7 @@ impl<T> Slab<T> {
             })
     }
 
-    /// Bytes that it takes, without what its values own.
+    /// Returns how many bytes the slab takes, without what its values own.
     pub(super) fn footprint(&self) -> usize {
         self.slots.capacity() * size_of::<Slot<T>>()
     }
@@ -109,7 +109,7 @@ impl<T> Default for Slab<T> {
     }
 }
 
-/// A rank or a slot as an index.
+/// Converts a rank or a slot number to an index.
 pub(super) fn index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

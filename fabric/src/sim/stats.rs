@@ -1,59 +1,59 @@
-//! What happened, in numbers.
+//! Statistics of a cluster and of its ranks.
 
 use super::{Sim, host::Host, link::Link, slab::index, world::World};
 
-/// What happened on a cluster.
+/// Statistics of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Virtual time, in nanoseconds.
+    /// Virtual time in nanoseconds.
     pub time_ns: u64,
-    /// Events, of all kinds.
+    /// Events of all kinds.
     pub events: u64,
-    /// Messages that were posted.
+    /// Messages posted.
     pub messages: u64,
-    /// Their bytes, headers included, and those of puts and gets.
+    /// Bytes of messages, including headers, and of puts and gets.
     pub bytes: u64,
-    /// Packets that entered the network: messages, chunks of puts and gets, requests and answers; with faults also what adapters
-    /// say to repair them, and words about connections.
+    /// Packets that entered the network: messages, chunks of puts and gets, requests and answers. With faults also the adapters'
+    /// own packets that repair them, and packets that manage connections.
     pub packets: u64,
     /// Packets that were lost.
     pub drops: u64,
-    /// Packets that were repeated by a fault.
+    /// Packets that were duplicated by a fault.
     pub duplicates: u64,
-    /// Packets that an adapter sent again.
+    /// Packets that an adapter retransmitted.
     pub retransmissions: u64,
-    /// Packets whose checksum told that bits were flipped; they are among the lost ones.
+    /// Packets whose checksum revealed flipped bits. They also count as lost.
     pub corruptions: u64,
-    /// Queue pairs, or sets of one for each rail, that were made.
+    /// Queue pairs made, or sets with one queue pair per rail.
     pub queue_pairs: u64,
-    /// Ends of connections that became ready: two for each connection.
+    /// Ends of connections that became ready, two for each connection.
     pub connections: u64,
-    /// Connections that gave their queue pairs up because others needed them.
+    /// Connections evicted because others needed their queue pairs.
     pub evictions: u64,
     /// Bytes that the simulator takes now, without the ranks' programs.
     pub state_bytes: u64,
 }
 
-/// What happened on a rank.
+/// Statistics of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankStats {
     /// Messages that it posted.
     pub messages_sent: u64,
-    /// Messages that it took.
+    /// Messages that it received.
     pub messages_received: u64,
-    /// Bytes that it posted: messages with headers, puts, and gets.
+    /// Bytes that it posted: messages including headers, puts, and gets.
     pub bytes_sent: u64,
     /// Turns that its host made.
     pub turns: u64,
-    /// Peers that it exchanged something with.
+    /// Peers that it exchanged packets with.
     pub peers: u64,
     /// Bytes that the simulator keeps for it now.
     pub state_bytes: u64,
 }
 
-/// What a host counts.
+/// Counts of a host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) messages_sent: u64,
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Bytes of everything, without the contents of long messages and the ranks' own memory.
+    /// Returns the bytes of all state, without the contents of long messages and the ranks' own memory.
     fn footprint(&self) -> usize {
         let each = size_of::<Host>() + size_of::<Sim>();
         let of_hosts: usize = self.hosts.iter().map(Host::footprint).sum();
@@ -109,7 +109,7 @@ impl World {
 }
 
 impl Host {
-    /// Bytes that are not in the host itself.
+    /// Returns the bytes outside of the host itself.
     fn footprint(&self) -> usize {
         // Nodes of the tree are at least half full.
         let links = 2 * self.links.len() * (size_of::<u32>() + size_of::<Link>());

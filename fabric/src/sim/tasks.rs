@@ -1,9 +1,9 @@
 //! Task lists, which adapters run by themselves.
 //!
-//! A task waits at each counter that has not come far enough; a count takes it from there, and when it waits nowhere any more it
-//! begins. That takes the adapter of its node `nic.triggered_ns` for each operation that the task is, one after the other. Then
-//! it goes the way of any command: what is moved or combined within a rank's memory leaves the adapter and comes back, as bytes
-//! of others do. To post a list costs the host its [`calls`](super::calls).
+//! A task waits at each counter that is below its threshold. A count removes it there, and when it waits at no counter any more,
+//! it begins. Beginning takes the adapter of its node `nic.triggered_ns` for each operation of the task, one after the other.
+//! From then on it behaves like any command. Bytes that are copied or combined within a rank's memory leave the adapter and come
+//! back, like those of other ranks. Posting a list costs the host its [`calls`](super::calls).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,14 +24,14 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     waiting: Slab<Waiting>,
-    /// How many those are.
+    /// Number of tasks in `waiting`.
     count: usize,
-    /// By counter: thresholds, in the order in which they are reached, and who waits for them.
+    /// By counter: thresholds in ascending order, each with a task that waits for it.
     at: BTreeMap<(usize, usize), VecDeque<(u64, u32)>>,
     lists: Slab<List>,
     runs: BTreeMap<u64, Run>,
     planned: Slab<Planned>,
-    /// A list found no room.
+    /// True if a list found no room.
     refused: bool,
 }
 
@@ -39,10 +39,10 @@ pub(super) struct Lists {
 #[derive(Debug)]
 struct Waiting {
     then: Action,
-    /// Of the adapter.
+    /// Triggered operations that the task takes.
     operations: u64,
     list: u32,
-    /// Counters that it waits for.
+    /// Number of counters that the task still waits for.
     unmet: usize,
 }
 
@@ -57,24 +57,24 @@ struct List {
 #[derive(Debug, Default)]
 struct Run {
     lists: usize,
-    /// Tasks that have begun and are not over, and words to the host.
+    /// Tasks in flight, plus notifications to the host in flight.
     flying: usize,
-    /// Why no further task begins, until that is told.
+    /// Reason why no further task begins. Cleared when it is reported.
     broken: Option<Why>,
-    /// A task has failed, and that was told.
+    /// True if a task has failed and the failure was reported.
     failed: bool,
-    /// Its host knows that it is broken.
+    /// True if the host has cancelled the token.
     taken_back: bool,
 }
 
-/// A task under way.
+/// A task in flight.
 #[derive(Debug)]
 pub(super) struct Begun {
     token: Token,
     done: Option<Counter>,
 }
 
-/// A put, once it is known where it goes.
+/// A put whose target is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Put {
     pub(super) deed: Deed,
@@ -84,11 +84,11 @@ pub(super) struct Put {
 /// What an adapter will do at its own rank.
 #[derive(Debug)]
 enum Planned {
-    /// Say that a list has begun.
+    /// Report that all tasks of a list have begun.
     Tell(Token),
-    /// Send what a task moves within its rank's memory through itself.
+    /// Send the bytes that a task moves within its rank's memory out of the adapter and back.
     Send(Local, Begun),
-    /// Do what a task does in its rank's memory.
+    /// Perform a task in its rank's memory.
     Do(Local, Begun),
 }
 
@@ -100,7 +100,7 @@ enum Local {
 }
 
 impl World {
-    /// A list that a host posts. Whether there was room.
+    /// Posts a list of a host. Returns false if there was no room.
     pub(super) fn post_list(&mut self, rank: u32, tasks: &[Task], token: Token) -> bool {
         let room = self.caps.triggered_max;
         assert!(
@@ -110,11 +110,11 @@ impl World {
         );
         let host = &mut self.hosts[index(rank)];
         if !host.is_open() {
-            return true; // a killed rank's lists are lost
+            return true; // A killed rank's lists are lost.
         }
         let lists = host.lists.get_or_insert_default();
         if lists.runs.get(&token.0).is_some_and(Run::is_broken) {
-            return true; // its host is about to hear of it
+            return true; // its failure is about to be reported
         }
         let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
         if lists.count + waiting.count() > room {
@@ -129,7 +129,7 @@ impl World {
         true
     }
 
-    /// A counter has grown.
+    /// Begins the tasks that became ready because a counter has grown.
     pub(super) fn begin_tasks(&mut self, rank: u32, counter: &Counter) {
         while let Some(lists) = &mut self.hosts[index(rank)].lists
             && let Some(task) = lists.pop_ready(counter)
@@ -141,11 +141,11 @@ impl World {
     /// Takes back the lists of a token.
     pub(super) fn cancel(&mut self, rank: u32, token: Token) {
         if self.hosts[index(rank)].is_open() {
-            self.break_off(rank, token, Why::Cancelled); // else all lists of it are gone
+            self.break_off(rank, token, Why::Cancelled); // otherwise all its lists are gone
         }
     }
 
-    /// Something that a task does is over.
+    /// Handles the end of a task's action.
     pub(super) fn task_over(&mut self, rank: u32, task: Begun, outcome: Result<(), Why>) {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
@@ -161,7 +161,7 @@ impl World {
         self.settle_run(rank, task.token);
     }
 
-    /// What the adapter is to do at its own rank is due.
+    /// Performs what the adapter has planned at its own rank.
     pub(super) fn act_locally(&mut self, rank: u32, slot: u32) {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// All tasks of a list have begun, and there may be room for another.
+    /// Reports that all tasks of a list have begun, and that there may be room for another list.
     fn tell_begun(&mut self, rank: u32, token: Token) {
         let host = &mut self.hosts[index(rank)];
         let Some(lists) = &mut host.lists else {
@@ -209,7 +209,7 @@ impl World {
                     self.count(rank, &counter, by);
                 }
             }
-            // As of a put, only the length of what is long counts.
+            // As with a put, a long copy counts by its length only.
             Local::Copy(from, into) if self.has_length_only(rank, from, into) => {}
             Local::Copy(from, into) => from.copy_to(into),
             Local::Combine(from, into, how) => how.apply(from, into),
@@ -222,11 +222,11 @@ impl World {
             return;
         };
         let Some((task, token, is_last)) = lists.take(slot) else {
-            return; // an earlier one of its list has failed
+            return; // an earlier task of its list has failed
         };
         let (then, operations) = task;
         let at = self.network.trigger(at, rank, operations);
-        // Before what comes of the last one.
+        // Report the list before the effects of its last task.
         if is_last {
             self.plan(rank, at, Planned::Tell(token));
         }
@@ -296,9 +296,9 @@ impl World {
         }
     }
 
-    /// No further task of a token begins; when none is under way any more, the host is told why.
+    /// Stops a token: none of its tasks begins any more. When none is in flight any more, the host is notified of the reason.
     fn break_off(&mut self, rank: u32, token: Token, why: Why) {
-        // What has left waits at peers, perhaps for a name that is never given: nobody is to wait for that.
+        // Tasks that have left may wait at peers for a name that is never given. Do not wait for them.
         let ended = self.forget_tasks(rank, token);
         let lists = self.hosts[index(rank)].lists.get_or_insert_default();
         lists.forget(token);
@@ -310,7 +310,7 @@ impl World {
         self.settle_run(rank, token);
     }
 
-    /// Forgets the lists of a token when they are over.
+    /// Forgets the lists of a token when all have ended.
     fn settle_run(&mut self, rank: u32, token: Token) {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
@@ -331,7 +331,7 @@ impl World {
 }
 
 impl Local {
-    /// Bytes that it moves.
+    /// Returns the number of bytes moved.
     const fn len(&self) -> u64 {
         match self {
             Self::Count(..) => 0,
@@ -353,7 +353,7 @@ impl Begun {
 }
 
 impl Lists {
-    /// Returns the tasks that wait for nothing.
+    /// Adds a list. Returns its tasks that wait for no counter.
     fn add(&mut self, tasks: &[Task], token: Token) -> Vec<u32> {
         let list = self.lists.insert(List {
             token,
@@ -371,7 +371,7 @@ impl Lists {
             });
             for when in task.unmet() {
                 let queue = self.at.entry(when.counter.place()).or_default();
-                // Behind those with the same threshold, so that these begin in the order of posting.
+                // After those with the same threshold, so that tasks begin in the order of posting.
                 let behind = queue.partition_point(|(threshold, _)| *threshold <= when.threshold);
                 queue.insert(behind, (when.threshold, slot));
             }
@@ -382,7 +382,7 @@ impl Lists {
         ready
     }
 
-    /// A task that has waited for this counter alone, if that has come far enough.
+    /// Takes a task that has waited for this counter alone, if the counter has reached its threshold.
     fn pop_ready(&mut self, counter: &Counter) -> Option<u32> {
         let (place, value) = (counter.place(), counter.value());
         let queue = self.at.get_mut(&place)?;
@@ -402,7 +402,7 @@ impl Lists {
         ready
     }
 
-    /// A task begins: what it does, in how many operations, of whose lists it is, and whether it is the last of its list.
+    /// Takes a task that begins. Returns its action and operations, its token, and whether it is the last of its list.
     fn take(&mut self, slot: u32) -> Option<((Action, u64), Token, bool)> {
         self.waiting.get(slot)?;
         let task = self.waiting.remove(slot);
@@ -421,12 +421,12 @@ impl Lists {
         Some((then, token, is_last))
     }
 
-    /// Whether the host is to hear that there is room.
+    /// Returns true if the host must be notified that there is room.
     fn calls_again(&mut self) -> bool {
         self.refused && self.count == 0 && std::mem::take(&mut self.refused)
     }
 
-    /// Tasks of a token that have not begun never will.
+    /// Removes all tasks of a token that have not begun.
     fn forget(&mut self, token: Token) {
         let of_token = |list: &u32| self.lists[*list].token == token;
         let all = self.waiting.iter();

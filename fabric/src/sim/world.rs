@@ -1,4 +1,4 @@
-//! Everything that is under way, and the loop that moves it on.
+//! Everything that is in flight, and the loop that runs events.
 
 use std::sync::{
     Arc,
@@ -20,74 +20,74 @@ use super::{
 };
 use crate::driver::{Caps, Down, Token};
 
-/// What a rank takes before it communicates: its place here, its driver, and some room for its first events.
+/// Bytes that a rank takes before it communicates: its host, its driver, and some room for its first events.
 pub(super) const BYTES_PER_RANK: u64 = 1024;
 
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) model: Arc<Model>,
     pub(super) caps: Arc<Caps>,
-    /// When the last event happened.
+    /// Time of the last event.
     pub(super) now: Time,
     pub(super) heap: Heap,
     pub(super) hosts: Vec<Host>,
     pub(super) packets: Slab<Packet>,
-    /// Puts, gets and atomics.
+    /// Puts, gets and atomics in flight.
     pub(super) ops: Slab<Op>,
     pub(super) op_serial: u32,
-    /// By origin, the last one under way, tasks' among them; each names the one before. As far as any had one: an idle rank needs
-    /// none.
+    /// By origin, the last operation in flight, including those of tasks. Each operation names the one before. Only as long as
+    /// needed, so idle ranks take no room.
     pub(super) latest_ops: Vec<u32>,
     pub(super) network: Network,
-    /// What faults do to packets, and what repairs them, where there is any.
+    /// Faults of packets, and what repairs them, if there are any faults.
     pub(super) wire: Option<Box<Wire>>,
     pub(super) detours: Detours,
     /// The host whose turn it is.
     pub(super) running: Option<Running>,
     pub(super) clock: Arc<AtomicU64>,
-    /// Ranks that sleep on an armed driver, when nobody advances the world for them.
+    /// Ranks that sleep on an armed driver, if no executor advances the world.
     pub(super) armed: Vec<u32>,
     pub(super) free_running: bool,
-    /// Puts and gets from this length on are hashed and not done.
+    /// Length from which puts and gets are only hashed.
     pub(super) hash_from: u64,
     pub(super) lengths_only: bool,
-    /// Some rank is not open any more, or was given up by another.
+    /// True if some rank has closed or was killed, or was given up by another one.
     pub(super) departed: bool,
     pub(super) stats: Stats,
     pub(super) digest: Digest,
-    /// Buffers of packets that arrived, to be used again.
+    /// Buffers of packets that arrived, kept for reuse.
     pub(super) buffers: Vec<Vec<u8>>,
-    /// What a turn of progress takes, kept for its capacity.
+    /// Packets taken in a turn of progress, kept for the capacity.
     pub(super) taken: Vec<Packet>,
 }
 
-/// Something on its way to a rank: in a queue of its adapter, in the network, or in the inbox of its host.
+/// A packet on its way to a rank: in a queue of its adapter, in the network, or in the inbox of its host.
 #[derive(Debug)]
 pub(super) struct Packet {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// The next one in the same inbox.
+    /// The next packet in the same inbox.
     pub(super) next: u32,
     pub(super) cargo: Cargo,
-    /// A message's header and body.
+    /// Header and body of a message.
     pub(super) bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cargo {
-    /// A message, and how long its header is; a copy made by a fault is nobody's to count.
+    /// A message, with the length of its header. `copy`: a duplicate made by a fault, for which the sender has reserved no room.
     Message { header: u8, copy: bool },
-    /// A piece of a put or of a get's answer, and its bytes.
+    /// A piece of a put or of a get's answer, with its length in bytes.
     Chunk { op: OpKey, len: u64 },
     /// The request of a get or an atomic.
     Ask(OpKey),
-    /// What the target did.
+    /// The target's answer.
     Answer(OpKey),
-    /// To add to a counter; its key is in the bytes.
+    /// A count to add. The counter's key is in the bytes.
     Count(u64),
-    /// The sender has closed.
+    /// Notification that the sender has closed.
     Bye(Down),
-    /// What a host is told of its own commands and of its peers. Never in the network.
+    /// A completion, or an event of a peer, for a host. Never enters the network.
     Notice(Notice),
 }
 
@@ -99,12 +99,12 @@ pub(super) enum Notice {
     Reached(Token),
     /// All tasks of a list have begun.
     Triggered(Token),
-    /// What is left of lists was taken back.
+    /// The rest of a token's lists was taken back.
     Broken(Token, Why),
     Down(Down),
 }
 
-/// Why a one-sided command failed.
+/// Reason why a one-sided command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     PeerDown,
@@ -165,7 +165,7 @@ impl World {
         Step::Quiet
     }
 
-    /// One event. Whether there was one.
+    /// Runs one event. Returns false if there was none.
     pub(super) fn happen(&mut self) -> bool {
         let Some((at, what)) = self.heap.pop() else {
             return false;
@@ -195,12 +195,12 @@ impl World {
         self.clock.store(at / 1000, Relaxed);
     }
 
-    /// A message that a host posts. Whether there was room.
+    /// Posts a message of a host. Returns false if there was no room.
     pub(super) fn send(&mut self, from: u32, to: u32, header: &[u8], body: &[u8]) -> bool {
         self.check_rank(to);
         let len = header.len() + body.len();
         if !self.hosts[index(from)].is_open() {
-            return true; // a killed rank's words are lost
+            return true; // A killed rank's messages are lost.
         }
         let limits = (self.model.nic.queue, self.model.nic.queue_bytes);
         match self.link(from, to).take_room(len, limits) {
@@ -233,7 +233,7 @@ impl World {
         true
     }
 
-    /// A packet will be at the head of its adapter's queue at `at`.
+    /// Puts a packet at the head of its adapter's queue at time `at`.
     pub(super) fn dispatch(&mut self, at: Time, packet: Packet) {
         let slot = self.packets.insert(packet);
         self.heap.push(at, What::Depart(slot));
@@ -245,8 +245,8 @@ impl World {
         self.leave(slot, rail);
     }
 
-    /// A packet leaves its source's adapter: here is decided what becomes of it. Returns when the next one of the same transfer
-    /// should leave.
+    /// Sends a packet from its source's adapter, and decides what becomes of it. Returns when the next packet of the same
+    /// transfer should leave.
     pub(super) fn leave(&mut self, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
         if self.wire.is_some() && packet.from != packet.to {
@@ -255,7 +255,7 @@ impl World {
         self.go(slot, rail, 0)
     }
 
-    /// A packet crosses the network, and nothing happens to it. Its adapter has to do so much before.
+    /// Sends a packet through the network without faults. Its adapter first spends the time `toll` on it.
     pub(super) fn go(&mut self, slot: u32, rail: u32, toll: Time) -> Time {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
@@ -269,7 +269,7 @@ impl World {
         passage.next
     }
 
-    /// A packet's last byte is at its destination's adapter.
+    /// Handles a packet whose last byte has reached its destination's adapter.
     pub(super) fn arrive(&mut self, slot: u32) {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// Tells a host of its own command, or of a peer.
+    /// Puts a notice about a host's own command, or about a peer, into its inbox.
     pub(super) fn put_notice(&mut self, from: u32, to: u32, notice: Notice) {
         if self.hosts[index(to)].is_open() {
             let notice = Packet::new(from, to, Cargo::Notice(notice), Vec::new());
@@ -310,7 +310,7 @@ impl World {
         }
     }
 
-    /// Whether a packet finds somebody who takes it. One-sided operations look for themselves.
+    /// Returns true if the packet's receiver will take it. One-sided operations check that themselves.
     fn may_arrive(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
         let (from, to, cargo) = (packet.from, packet.to, packet.cargo);
@@ -321,7 +321,7 @@ impl World {
         !matches!(cargo, Cargo::Message { .. }) || is_open && !self.knows_down(to, from)
     }
 
-    /// A packet is gone. If it was a message, its sender has its room back.
+    /// Drops a packet. If it was a message, its sender gets its room back.
     pub(super) fn lose(&mut self, slot: u32) {
         let packet = &self.packets[slot];
         if let Cargo::Message { copy: false, .. } = packet.cargo {
@@ -339,7 +339,7 @@ impl World {
         self.notify(to);
     }
 
-    /// Takes up to `budget` packets out of a host's inbox, and charges the host for them.
+    /// Takes up to `budget` packets out of a host's inbox, and charges their cost to the host.
     pub(super) fn take(&mut self, rank: u32, budget: u32, taken: &mut Vec<Packet>) {
         let mut cost = 0;
         let (each, copy) = (ps(self.model.host.recv_ns), self.model.host.copy_byte_ps);
@@ -358,7 +358,7 @@ impl World {
         }
     }
 
-    /// A packet has left an inbox.
+    /// Updates counts and room after a packet has left an inbox.
     fn settle(&mut self, rank: u32, packet: &Packet) {
         let host = &mut self.hosts[index(rank)];
         match packet.cargo {
@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// The sender's side of a pair. The first word makes both sides know each other.
+    /// Returns the sender's side of a pair. The first use adds the pair to both hosts.
     pub(super) fn link(&mut self, from: u32, to: u32) -> &mut Link {
         if !self.hosts[index(from)].links.contains_key(&to) {
             self.hosts[index(to)].links.entry(from).or_default();
@@ -400,7 +400,7 @@ impl World {
         self.hosts[index(from)].links.entry(to).or_default()
     }
 
-    /// A message of `len` bytes is not on its way any more.
+    /// Releases the room of a message of `len` bytes that is not in flight any more.
     fn give_room(&mut self, sender: u32, receiver: u32, len: usize) {
         let limits = (self.model.nic.queue, self.model.nic.queue_bytes);
         let Some(link) = self.hosts[index(sender)].links.get_mut(&receiver) else {
@@ -439,7 +439,7 @@ impl World {
     }
 }
 
-/// Whether a message may be posted.
+/// Result of asking for room for a message.
 pub(super) enum Room {
     Taken,
     None,
@@ -447,7 +447,7 @@ pub(super) enum Room {
 }
 
 impl Cargo {
-    /// A number for the digest.
+    /// Returns a number for the digest.
     const fn kind(self) -> u64 {
         match self {
             Self::Message { .. } => 0,
@@ -473,7 +473,7 @@ impl Packet {
         }
     }
 
-    /// The same again.
+    /// Returns a duplicate of the packet, as made by a fault.
     pub(super) fn copied(&self) -> Self {
         let cargo = match self.cargo {
             Cargo::Message { header, .. } => Cargo::Message { header, copy: true },
@@ -482,7 +482,7 @@ impl Packet {
         Self::new(self.from, self.to, cargo, self.bytes.clone())
     }
 
-    /// Bytes on the wire.
+    /// Returns the number of bytes on the wire.
     pub(super) const fn len(&self) -> u64 {
         match self.cargo {
             Cargo::Chunk { len, .. } => len,
@@ -491,12 +491,12 @@ impl Packet {
     }
 }
 
-/// Nanoseconds as picoseconds.
+/// Converts nanoseconds to picoseconds.
 pub(super) const fn ps(ns: u64) -> Time {
     ns.saturating_mul(1000)
 }
 
-/// Buffers kept: as many as packets are under way in a busy moment of a thousand ranks.
+/// Most buffers kept. About as many packets are in flight in a busy moment of a thousand ranks.
 const BUFFERS_MAX: usize = 8192;
-/// Longer ones are freed: what is kept takes at most 8 MiB.
+/// Capacity above which buffers are freed. Kept buffers then take at most 8 MiB.
 const BUFFER_LEN_MAX: usize = 1024;

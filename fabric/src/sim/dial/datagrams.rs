@@ -1,8 +1,8 @@
-//! Short messages to peers without queue pairs of their own: as datagrams, through the one queue pair that a rank has for all.
+//! Short messages to peers without their own queue pairs: as datagrams, through the one queue pair that a rank has for all.
 //!
-//! So a first message waits for nothing. A peer that goes on to be spoken to gets queue pairs meanwhile, and a pair that others
-//! need can give them up and is still reached. Datagrams are answered and numbered by the hosts, as messages of
-//! [`Transport::Datagram`](super::super::Transport::Datagram) are; here this costs time only.
+//! A first message therefore waits for nothing. A peer with more traffic gets queue pairs meanwhile, and a pair that is evicted
+//! can still be reached. The hosts acknowledge and number datagrams, like messages of
+//! [`Transport::Datagram`](super::super::Transport::Datagram). Here this only costs time.
 
 use super::{State, World};
 use crate::sim::{
@@ -10,19 +10,19 @@ use crate::sim::{
     world::{Cargo, ps},
 };
 
-/// How a packet goes.
+/// How a packet travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sim) enum Way {
-    /// By queue pairs, or through the memory of a node.
+    /// Through queue pairs, or through the memory of a node.
     Connected,
-    /// In so many datagrams.
+    /// In this many datagrams.
     Datagrams(u32),
-    /// Not yet.
+    /// Not yet; it waits for a connection.
     Waits,
 }
 
 impl Way {
-    /// What it takes more than by a queue pair.
+    /// Returns the additional time compared to a queue pair.
     pub(in crate::sim) fn toll(self, datagram_ns: u64) -> Time {
         match self {
             Self::Datagrams(count) => ps(datagram_ns).saturating_mul(u64::from(count)),
@@ -32,7 +32,7 @@ impl Way {
 }
 
 impl World {
-    /// Whether a packet can go as datagrams, and as how many.
+    /// Returns how many datagrams a packet takes, if it can be sent as datagrams.
     pub(super) fn datagrams(&mut self, packet: u32) -> Option<u32> {
         let longest = self.dial().datagram;
         let packet = &self.packets[packet];
@@ -45,7 +45,7 @@ impl World {
         (longest > 0 && count <= DATAGRAMS_MAX).then_some(count)
     }
 
-    /// A packet goes as datagrams. Who is spoken to much is worth a connection.
+    /// Counts a packet sent as datagrams. A peer with much traffic is worth a connection, which is then started.
     pub(super) fn note_datagrams(&mut self, slot: u32, packet: u32) {
         let packet = &self.packets[packet];
         if matches!(packet.cargo, Cargo::Bye(_)) {
@@ -63,8 +63,8 @@ impl World {
     }
 }
 
-/// The longest messages: as long as a connection's worth.
+/// Longest message in datagrams; by that length, a connection is worth it.
 const DATAGRAMS_MAX: u32 = 32;
-/// What goes to a peer before it gets queue pairs (spec P9).
+/// Messages and bytes sent to a peer before it gets queue pairs.
 const MESSAGES_MAX: u32 = 16;
 const BYTES_MAX: u64 = 64 << 10;

@@ -1,20 +1,20 @@
-//! Who makes queue pairs: threads of the ranks, and the adapters of their nodes, which do a part of it for one at a time.
+//! Making queue pairs: threads of the ranks do it, and the adapters of their nodes perform a part of it for one rank at a time.
 
 use super::super::{Config, heap::Time, slab::index, world::ps};
 
-/// What the making of queue pairs takes, and how far it is.
+/// Costs and progress of making queue pairs.
 #[derive(Debug)]
 pub(super) struct Makers {
-    /// Of one connection, a queue pair for each rail: for a thread, and for each adapter.
+    /// Time for one connection, with a queue pair per rail: for a thread, and for each adapter.
     cost: Time,
     alone: Time,
     threads: u32,
     ranks_per_node: u32,
     /// Connections that each rank has made.
     made: Vec<u32>,
-    /// When each thread of each rank is through with what it was asked for.
+    /// Time at which each thread of each rank is free.
     threads_free: Vec<Time>,
-    /// The same of the adapters of each node. They serve whoever asks first, and are never idle while somebody waits.
+    /// Time at which the adapters of each node are free. They serve requests in order, and are never idle while a request waits.
     adapters_free: Vec<Time>,
 }
 
@@ -33,8 +33,9 @@ impl Makers {
         }
     }
 
-    /// Makes those for all peers of other nodes; the ranks of a node take turns, so that each has one range of numbers. Says when
-    /// each rank is through.
+    /// Makes the queue pairs for all peers of other nodes. Returns when each rank has finished.
+    ///
+    /// The ranks of a node take turns, so that each has one range of queue pair numbers.
     pub(super) fn make_all(&mut self) -> Vec<Time> {
         let ranks = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
         let each = (self.cost / u64::from(self.threads)).max(self.alone);
@@ -50,7 +51,7 @@ impl Makers {
         ends
     }
 
-    /// When one would be there that a rank begins now, or as soon as a thread is through with others.
+    /// Returns when a queue pair would be ready that a rank begins now, or as soon as a thread is free.
     pub(super) fn due(&self, rank: u32, now: Time) -> Time {
         let thread = self.threads_free.get(self.thread(rank)).copied();
         let by_thread = now.max(thread.unwrap_or(0)) + self.cost;
@@ -58,7 +59,7 @@ impl Makers {
         by_thread.max(by_adapter)
     }
 
-    /// Makes one. Returns its number, and when it is there.
+    /// Makes a queue pair. Returns its number, and when it is ready.
     pub(super) fn make(&mut self, rank: u32, now: Time) -> (u32, Time) {
         let due = self.due(rank, now);
         let (thread, node) = (self.thread(rank), self.node(rank));
@@ -73,18 +74,18 @@ impl Makers {
         (*made, due)
     }
 
-    /// All that were made.
+    /// Returns how many queue pairs were made.
     pub(super) fn made(&self) -> u64 {
         self.made.iter().map(|made| u64::from(*made)).sum()
     }
 
-    /// Bytes that it takes.
+    /// Returns how many bytes this takes.
     pub(super) const fn footprint(&self) -> usize {
         let times = self.threads_free.len() + self.adapters_free.len();
         self.made.len() * size_of::<u32>() + times * size_of::<Time>()
     }
 
-    /// Threads take turns: each takes as long as any other.
+    /// Returns the thread for the next queue pair. Threads take turns, because each takes the same time.
     fn thread(&self, rank: u32) -> usize {
         let turn = self.made[index(rank)] % self.threads;
         index(rank) * index(self.threads) + index(turn)
@@ -134,7 +135,7 @@ mod tests {
                 last = last.max(makers.make(rank, 0).1);
             }
         }
-        // Eight threads, and the adapter does no more than four have to do.
+        // There are eight threads, but the adapter does only as much as four threads need.
         assert_eq!(last, 50 * 8 * COST / 4);
         assert_eq!(makers.make(8, 0), (1, COST));
         assert_eq!(makers.made(), 401);

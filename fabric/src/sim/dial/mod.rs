@@ -1,12 +1,12 @@
-//! Connections between simulated adapters that need them: queue pairs, made on demand, after `connect`.
+//! Connections between simulated adapters that need them: queue pairs, made on demand by the state machine of `connect`.
 //!
-//! The first packet for a peer starts it, and what follows waits in its order. Queue pairs are made one after the other by each
-//! rank, at the model's cost; the words about them are datagrams, and faults reach them.
+//! The first packet for a peer starts its connection, and later packets wait in order. Each rank makes queue pairs one after the
+//! other, at the model's cost. The messages about them are datagrams, which faults can hit.
 //!
-//! Where all are made when the job starts ([`Scheme::AllToAll`]), nobody speaks of them: the ranks of a node take turns, so that
-//! the numbers of each rank's queue pairs are one range, and a packet waits until both ends have had theirs.
+//! If all queue pairs are made when the job starts ([`Scheme::AllToAll`]), no messages are needed. The ranks of a node take
+//! turns, so that each rank's queue pair numbers are one range. A packet waits until both ends have theirs.
 //!
-//! With [`Scheme::Hybrid`] what is short does not wait (`datagrams`). Ranks of one node need no queue pairs.
+//! With [`Scheme::Hybrid`] short messages do not wait (`datagrams`). Ranks of one node need no queue pairs.
 
 mod datagrams;
 mod makers;
@@ -37,14 +37,14 @@ pub(super) struct Dial {
     sides: Slab<Side>,
     makers: Makers,
     actions: Vec<Action>,
-    /// Where all queue pairs are made at the start: when each rank is through with that.
+    /// Time at which each rank has made its queue pairs, if all are made at the start.
     ahead: Vec<Time>,
-    /// The longest datagram, where what is short goes as such while there is no connection; else 0.
+    /// Longest datagram in bytes, if short messages travel as datagrams until there is a connection. Otherwise 0.
     datagram: u32,
-    /// Connections that a rank may have at a time, and those of each, where it may not have one with every peer.
+    /// Most connections of a rank at a time.
     connections_max: u32,
     shares: Vec<Share<u32>>,
-    /// Counts packets, to know which connection was silent longest.
+    /// Packets sent, counted to find the least recently used connection.
     uses: u64,
 }
 
@@ -54,24 +54,24 @@ struct Side {
     connection: Connection,
     rank: u32,
     peer: u32,
-    /// The own queue pair, and the peer's; 0 while there is none.
+    /// This rank's queue pair and the peer's; 0 while there is none.
     own: u32,
     theirs: u32,
-    /// Words that it sent.
+    /// Messages about the connection that this side has sent.
     words: u32,
-    /// The attempt that it answered last.
+    /// The attempt that this side answered last.
     answered: u32,
-    /// When the own queue pair is made.
+    /// Time at which this rank's queue pair is ready.
     ready: Time,
-    /// The next timeout that is planned.
+    /// Time of the next planned timeout.
     timer: Time,
-    /// Packets that wait.
+    /// Packets that wait for the connection.
     pending: Inbox,
-    /// Packets that are under way, and whether the connection is to be told when there are none.
+    /// Packets in flight.
     flying: u32,
     draining: bool,
     used_at: u64,
-    /// What went to the peer without a connection.
+    /// Messages and bytes sent to the peer without a connection.
     datagrams: u32,
     datagram_bytes: u64,
 }
@@ -102,12 +102,12 @@ impl Dial {
         dial
     }
 
-    /// Queue pairs that were made before anything was sent.
+    /// Returns how many queue pairs were made before anything was sent.
     pub(super) fn made_ahead(&self) -> u64 {
         self.makers.made()
     }
 
-    /// Bytes that it takes, without what waits in it.
+    /// Returns how many bytes this takes, without what waits in it.
     pub(super) fn footprint(&self) -> usize {
         self.sides.footprint()
             + self.makers.footprint()
@@ -115,7 +115,7 @@ impl Dial {
             + self.shares.len() * size_of::<Share<u32>>()
     }
 
-    /// Sides with packets that wait for a connection.
+    /// Returns how many sides have packets that wait for a connection.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         let waits = |(_, side): &(u32, &Side)| !side.pending.is_empty();
@@ -129,7 +129,7 @@ impl World {
         dial.unwrap_or_else(|| unreachable!("who speaks of connections has them"))
     }
 
-    /// A rank's side of the connection with a peer.
+    /// Returns a rank's side of the connection with a peer.
     fn side(&mut self, rank: u32, peer: u32) -> u32 {
         if let Some(side) = self.link(rank, peer).side {
             return side;
@@ -155,7 +155,7 @@ impl World {
         side
     }
 
-    /// How a packet leaves. One that may not yet waits for the connection.
+    /// Decides how a packet leaves. If it may not leave yet, it is queued until there is a connection.
     pub(super) fn way(&mut self, from: u32, to: u32, packet: u32) -> Way {
         if self.network.is_inside(from, to) {
             return Way::Connected;
@@ -180,7 +180,7 @@ impl World {
         Way::Waits
     }
 
-    /// The same where all queue pairs are made at the start.
+    /// The same as `way`, if all queue pairs are made at the start.
     fn way_ahead(&mut self, from: u32, to: u32, packet: u32) -> Way {
         let now = self.now;
         let ends = &self.dial().ahead;
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Data from a peer came through a rank's queue pair.
+    /// Notifies the connection that data from a peer came through a rank's queue pair.
     pub(super) fn hear_data(&mut self, rank: u32, peer: u32) {
         if self.wire().dial.is_some() && !self.network.is_inside(rank, peer) {
             let side = self.side(rank, peer);
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// A word about a connection came.
+    /// Handles a message about a connection.
     pub(super) fn take_word(&mut self, from: u32, to: u32, bytes: &[u8]) {
         if self.is_deaf(to, from) {
             return;
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    /// A planned look at a side.
+    /// Handles a planned timeout of a side.
     pub(super) fn redial(&mut self, side: u32) {
         let now = self.now;
         let state = &mut self.dial().sides[side];
@@ -255,7 +255,7 @@ impl World {
             seed: dial.seed,
         };
         let mut actions = std::mem::take(&mut dial.actions);
-        // Who waits for an answer waits from when its word leaves, and that is when the queue pair is made.
+        // The wait for an answer begins when the request leaves, which is when the queue pair is made.
         let starts = event == Event::Connect;
         let ahead = if starts {
             dial.makers.due(rank, now)
@@ -316,7 +316,7 @@ impl World {
                 }
                 self.tell_down(rank, peer, Down::Failed);
             }
-            Action::Greet => {} // nobody is bound from the start
+            Action::Greet => {} // no queue pair is bound from the start
             Action::Quiesce => self.dial().sides[slot].draining = true,
         }
     }
@@ -330,7 +330,7 @@ impl World {
             at = at.max(side.ready);
             let again = std::mem::replace(&mut side.answered, message.id) == message.id;
             if again && at > now {
-                return; // the answer waits for the queue pair, and says the same
+                return; // the earlier answer still waits for the queue pair, and is the same
             }
             let lane = Lane {
                 qpn: side.own,
@@ -349,7 +349,7 @@ impl World {
         self.send_word(pair, place, &bytes, at);
     }
 
-    /// What waited leaves, in its order.
+    /// Sends the packets that waited for the connection, in order.
     fn open_connection(&mut self, slot: u32) {
         self.stats.connections += 1;
         let side = &self.dial().sides[slot];
@@ -390,5 +390,5 @@ impl Dial {
     }
 }
 
-/// Simulated ranks are not started again.
+/// Simulated ranks are never restarted.
 const FIRST_LIFE: u32 = 1;

@@ -1,4 +1,4 @@
-//! Queue pairs where a rank may not have one for each peer.
+//! Connection cache, used when a rank has fewer queue pairs than peers.
 
 use super::{Caller, Dial, Event, Kind, Message, Next, Share, State, World, index};
 
@@ -13,7 +13,7 @@ impl World {
         self.share_out(rank);
     }
 
-    /// A request may have to wait for a queue pair.
+    /// Handles a message about a connection. A request may have to wait for a queue pair.
     pub(super) fn hear_word(&mut self, slot: u32, message: Message, lane: u32) {
         let dial = self.dial();
         let side = &dial.sides[slot];
@@ -33,7 +33,7 @@ impl World {
         self.tell_side(slot, Event::Message(message), lane);
     }
 
-    /// A packet leaves through a connection.
+    /// Records that a packet leaves through a connection.
     pub(in crate::sim) fn use_connection(&mut self, from: u32, to: u32) {
         if !self.has_shares() || self.network.is_inside(from, to) {
             return;
@@ -47,7 +47,7 @@ impl World {
         dial.shares[index(from)].touch(slot, before, dial.uses);
     }
 
-    /// It has arrived.
+    /// Records that a packet has arrived through a connection.
     pub(in crate::sim) fn leave_connection(&mut self, from: u32, to: u32) {
         if self.network.is_inside(from, to) || !self.has_shares() {
             return;
@@ -62,7 +62,7 @@ impl World {
         dial.is_some_and(|dial| !dial.shares.is_empty())
     }
 
-    /// What a side's new state asks for. A get's answer that comes after its connection is gone waits for the next one.
+    /// Acts on a side's new state. If a connection was evicted before a get's answer, the answer waits for the next connection.
     pub(super) fn settle_side(&mut self, slot: u32) {
         let side = &mut self.dial().sides[slot];
         let rank = side.rank;
@@ -77,14 +77,14 @@ impl World {
         }
     }
 
-    /// Gives queue pairs to those who wait, as many as there are.
+    /// Gives queue pairs to the sides that wait, as far as there are any.
     fn share_out(&mut self, rank: u32) {
         if self.is_killed(rank) {
-            return; // its sides hear nothing, and would be asked the same for ever
+            return; // its sides handle no events, so the loop below would never end
         }
         let max = self.dial().connections_max;
         if !self.dial().shares[index(rank)].begin() {
-            return; // what a step leads to is done by whoever made the step
+            return; // the outer call handles what this step leads to
         }
         loop {
             match self.dial().shares[index(rank)].next(max) {

@@ -1,4 +1,4 @@
-//! Faults as a file of `[[fault]]` tables.
+//! Reads faults from a file of `[[fault]]` tables.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ fn parse_fault(number: usize, value: &DeValue<'_>) -> Result<Fault, ConfigError>
     Draft::new(place, fields).build(&what)
 }
 
-/// A number or a word as text; a list as text with commas.
+/// Returns a number or a word as text, and a list as text with commas.
 fn text_of(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

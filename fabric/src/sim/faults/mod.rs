@@ -1,8 +1,8 @@
-//! What goes wrong, when, and to whom.
+//! What goes wrong in a simulated cluster: which fault, when, and for which ranks.
 //!
 //! A [`Fault`] is one sentence: *what × when × whom*. Whether it hits a packet is a pure function of the seed and of the packet's
-//! place in its flow (how many of its kind went from that rank to that rank before), so a run can be repeated, and a change at
-//! one end of a cluster changes no chance at the other.
+//! place in its flow (the number of packets of its kind that went from the same rank to the same rank before). A run can
+//! therefore be repeated, and a change at one end of a cluster does not change the random events at the other.
 //!
 //! ```
 //! use ripstop_fabric::sim::Faults;
@@ -24,81 +24,83 @@ use std::ops::RangeInclusive;
 use super::ConfigError;
 use crate::random::Random;
 
-/// A plan of faults. The default is that nothing goes wrong.
+/// A plan of faults. By default nothing goes wrong.
 ///
-/// It is read from a line, with [`parse`](str::parse), or from a file, with [`from_toml`](Self::from_toml). In a line, faults are
-/// separated by commas:
+/// A plan is read from a line with [`parse`](str::parse), or from a file with [`from_toml`](Self::from_toml). In a line, faults
+/// are separated by commas:
 ///
 /// | fault | means |
 /// |---|---|
-/// | `drop=0.3` | three packets of ten are lost; `drop=#7`: of every flow the packet with number 7 (from 0) |
-/// | `dup=0.1` | arrives twice, likewise |
-/// | `corrupt=0.01` | bits are flipped, likewise |
-/// | `delay=0.1:5us` | comes so much later, likewise |
+/// | `drop=0.3` | three packets of ten are lost; `drop=#7`: the packet with number 7 (from 0) of every flow is lost |
+/// | `dup=0.1` | a packet arrives twice; same forms |
+/// | `corrupt=0.01` | bits are flipped; same forms |
+/// | `delay=0.1:5us` | a packet arrives this much later; same forms |
 /// | `reorder=64` | up to 64 later packets of a flow may overtake one |
 /// | `partition=0-3\|4-7` | nothing passes between these ranks |
 /// | `pause=2@1ms+300us` | the host of rank 2 stands still |
-/// | `kill=3@2ms` | rank 3 ends without a word |
+/// | `kill=3@2ms` | rank 3 ends without notifying its peers |
 /// | `kill-rail=1` | rail 1 carries nothing |
 /// | `slow-rail=0/4` | rail 0 is four times as slow |
 /// | `slots=2` | every adapter has two receive slots |
 ///
-/// `@1ms` behind a fault says when it begins and `+500us` behind that how long it lasts. Times have a unit: ps, ns, us, ms, s.
-/// Packets between any two ranks can be hit, also of one node; what a rank sends to itself cannot.
+/// `@1ms` after a fault is its start time, and `+500us` after that its duration. Times have a unit: ps, ns, us, ms or s. Packets
+/// between any two different ranks can be hit, even on one node. Packets of a rank to itself cannot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// All that goes wrong. A packet can be hit by several.
+    /// All faults. Several of them can hit the same packet.
     pub list: Vec<Fault>,
 }
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What.
+    /// Kind of the fault.
     pub what: What,
-    /// When.
+    /// When it acts.
     pub when: When,
-    /// To whom.
+    /// Ranks and rails that it affects.
     pub whom: Whom,
 }
 
-/// What a [`Fault`] does.
+/// Kind of a [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
     /// A packet is lost.
     Drop,
-    /// It arrives twice.
+    /// A packet arrives twice.
     Duplicate,
-    /// Up to so many later packets of its flow may overtake it.
+    /// Up to this many later packets of its flow may overtake a packet.
     Reorder(u32),
-    /// It comes so many picoseconds later.
+    /// A packet arrives this many picoseconds later.
     Delay(u64),
-    /// Bits of it are flipped.
+    /// Bits of a packet are flipped.
     Corrupt,
     /// Nothing passes between [`Whom::from`] and [`Whom::to`], in either direction.
     Partition,
-    /// The host of [`Whom::rank`] stands still; its adapter goes on.
+    /// The host of [`Whom::rank`] stands still; its adapter keeps running.
     Pause,
-    /// [`Whom::rank`] ends without a word.
+    /// [`Whom::rank`] ends without notifying its peers.
     KillRank,
     /// [`Whom::rail`] carries nothing.
     KillRail,
-    /// [`Whom::rail`] is so many times as slow.
+    /// [`Whom::rail`] is this many times as slow.
     SlowRail(u32),
-    /// An adapter has so many receive slots: a message takes one from its arrival until its host takes it. Who finds none is
-    /// called later, or lost when nobody repairs anything.
+    /// An adapter has this many receive slots.
+    ///
+    /// A message occupies one from its arrival until its host takes it. A sender whose message finds no slot is called later;
+    /// without repair by the adapters, the message is lost.
     Slots(u32),
 }
 
 /// When a [`Fault`] acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
-    /// From this time on, in picoseconds.
+    /// Start time in picoseconds.
     pub at: u64,
-    /// For so long, in picoseconds; `u64::MAX` is for ever.
+    /// Duration in picoseconds; `u64::MAX` means forever.
     pub lasting: u64,
-    /// Which packets of that time.
+    /// Packets of that time that are hit.
     pub hits: Hits,
 }
 
@@ -106,97 +108,99 @@ pub struct When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hits {
-    /// All.
+    /// All packets.
     Every,
-    /// The one with this number in its flow, from 0; what an adapter sends again counts.
+    /// The packet with this number in its flow, from 0. Retransmissions count, too.
     Nth(u64),
-    /// Each with this probability.
+    /// Each packet with this probability.
     Chance(Probability),
 }
 
-/// In parts of a thousand million, so that it is the same number on all machines.
+/// A probability in billionths, which makes it the same number on all machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probability(u32);
 
-/// To whom a [`Fault`] happens.
+/// Ranks and rails that a [`Fault`] affects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whom {
-    /// Packets from these ranks; none named means all.
+    /// Senders of the packets; empty means all ranks.
     pub from: Ranks,
-    /// Packets to these.
+    /// Receivers of the packets; empty means all ranks.
     pub to: Ranks,
-    /// The rank, for what happens to one (`Pause`, `KillRank`), or to one only (`Slots`).
+    /// The rank affected, for faults of one rank (`Pause`, `KillRank`) or limited to one (`Slots`).
     pub rank: Option<u32>,
-    /// The rail, for what happens to one, or packets on this one only.
+    /// The rail affected, for faults of one rail or limited to packets on one.
     pub rail: Option<u32>,
 }
 
-/// A set of ranks; the empty one stands for all.
+/// A set of ranks. The empty set stands for all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranks(pub Vec<RangeInclusive<u32>>);
 
 /// A packet about to cross the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Crossing {
-    /// From this rank.
+    /// Sender of the packet.
     pub from: u32,
-    /// To this one.
+    /// Receiver of the packet.
     pub to: u32,
-    /// On this rail.
+    /// Rail that the packet takes.
     pub rail: u32,
-    /// What it is a part of.
+    /// Kind of the packet.
     pub flow: Flow,
-    /// So many packets of that went from that rank to that one, on that rail, before.
+    /// Packets of that kind that went from this sender to this receiver on this rail before.
     pub nth: u64,
-    /// When, in picoseconds.
+    /// Time in picoseconds.
     pub at: u64,
-    /// Packets of a flow leave at least so far apart, in picoseconds.
+    /// Shortest time between two packets of a flow, in picoseconds.
     pub spacing: u64,
 }
 
-/// What packets from one rank to another are numbered by.
+/// Kind of a packet. Packets from one rank to another are numbered per kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flow {
     /// Messages, and the pieces of puts and gets.
     Packets,
-    /// What adapters answer to those.
+    /// Answers of adapters to those.
     Answers,
-    /// Words about a connection.
+    /// Messages about a connection.
     Words,
 }
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
-    /// It never arrives.
+    /// True if the packet never arrives.
     pub lost: bool,
-    /// It arrives so many picoseconds later than it would.
+    /// Delay of the packet in picoseconds.
     pub late: u64,
-    /// It arrives a second time, so many picoseconds later than it would have.
+    /// Delay of a second copy of the packet in picoseconds, if there is one.
     pub again: Option<u64>,
-    /// It is damaged; [`Damage::apply`] does that.
+    /// Damage to the packet, if any; see [`Damage::apply`].
     pub damage: Option<Damage>,
 }
 
-/// Which bits of a packet are flipped.
+/// Selects the bits of a packet that are flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage(u64);
 
-/// Something that happens to a host.
+/// A fault of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostFault {
-    /// When, in picoseconds.
+    /// Time in picoseconds.
     pub at: u64,
-    /// To whom.
+    /// Rank of the host.
     pub rank: u32,
-    /// How long it stands still, in picoseconds; `None` when it is killed.
+    /// Time for which the host stands still, in picoseconds. `None` if it is killed.
     pub pause: Option<u64>,
 }
 
 impl Faults {
-    /// Reads a file of `[[fault]]` tables. Each has `what`, with the names that a line has, and as the fault needs or allows
-    /// `chance`, `nth`, `at`, `for`, `from`, `to`, `rank`, `rail`, `window`, `by`, `factor` and `slots`.
+    /// Reads a file of `[[fault]]` tables.
+    ///
+    /// Each has `what`, with the same names as in a line, and the fields that the fault needs or allows: `chance`, `nth`, `at`,
+    /// `for`, `from`, `to`, `rank`, `rail`, `window`, `by`, `factor` and `slots`.
     ///
     /// ```
     /// # use ripstop_fabric::sim::Faults;
@@ -213,18 +217,18 @@ impl Faults {
     /// ```
     ///
     /// # Errors
-    /// Names the field, and what may be there.
+    /// Names the field, and its valid values.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         file::parse(text)
     }
 
-    /// Whether nothing goes wrong.
+    /// Returns true if nothing goes wrong.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether packets may be lost, come twice or change places: whether an adapter must repair that.
+    /// Returns true if packets may be lost, duplicated or reordered, so that adapters must repair that.
     #[must_use]
     pub fn disturbs(&self) -> bool {
         let harmless = |fault: &Fault| {
@@ -234,7 +238,7 @@ impl Faults {
         !self.list.iter().all(harmless)
     }
 
-    /// Whether a rank may fall silent without its driver being told.
+    /// Returns true if a rank may fall silent without its driver being notified.
     #[must_use]
     pub fn silences(&self) -> bool {
         let silent = |fault: &Fault| match fault.what {
@@ -245,23 +249,23 @@ impl Faults {
         self.list.iter().any(silent)
     }
 
-    /// Whether bits may be flipped, so that adapters must look at all of them.
+    /// Returns true if bits may be flipped, so that adapters must check all bits.
     #[must_use]
     pub fn corrupts(&self) -> bool {
         self.list.iter().any(|fault| fault.what == What::Corrupt)
     }
 
-    /// Whether adapters may run out of receive slots.
+    /// Returns true if adapters may run out of receive slots.
     #[must_use]
     pub fn exhausts(&self) -> bool {
         let slots = |fault: &Fault| matches!(fault.what, What::Slots(_));
         self.list.iter().any(slots)
     }
 
-    /// Checks the plan against a cluster of so many ranks and rails.
+    /// Checks the plan against a cluster of `ranks` ranks and `rails` rails.
     ///
     /// # Errors
-    /// Names the fault that names a rank or a rail that does not exist.
+    /// Names the fault with a rank or a rail that does not exist.
     pub fn check(&self, ranks: u32, rails: u32) -> Result<(), ConfigError> {
         for fault in &self.list {
             fault.check(ranks, rails)?;
@@ -269,7 +273,7 @@ impl Faults {
         Ok(())
     }
 
-    /// What becomes of a packet.
+    /// Decides what happens to a packet.
     #[must_use]
     pub fn judge(&self, packet: &Crossing, seed: u64) -> Fate {
         let mut fate = Fate::default();
@@ -284,7 +288,7 @@ impl Faults {
         fate
     }
 
-    /// Whether a rail carries nothing at this time, in picoseconds.
+    /// Returns true if a rail carries nothing at this time, in picoseconds.
     #[must_use]
     pub fn rail_is_dead(&self, rail: u32, now: u64) -> bool {
         let dead = |fault: &&Fault| fault.what == What::KillRail && fault.whom.rail == Some(rail);
@@ -294,7 +298,7 @@ impl Faults {
             .any(|fault| fault.when.covers(now))
     }
 
-    /// How many times as slow a rail is at this time, in picoseconds: 1 when nothing is wrong.
+    /// Returns how many times as slow a rail is at this time, in picoseconds. The result is 1 without faults.
     #[must_use]
     pub fn slowness(&self, rail: u32, now: u64) -> u32 {
         let acting = self.list.iter().filter(|fault| fault.when.covers(now));
@@ -305,7 +309,7 @@ impl Faults {
         acting.filter_map(factor).fold(1, u32::saturating_mul)
     }
 
-    /// How many receive slots the adapter of a rank has at this time, in picoseconds, if they are few.
+    /// Returns how many receive slots the adapter of a rank has at this time, in picoseconds. `None` if they are not limited.
     #[must_use]
     pub fn slots(&self, rank: u32, now: u64) -> Option<u32> {
         let acting = self.list.iter().filter(|fault| fault.when.covers(now));
@@ -316,7 +320,7 @@ impl Faults {
         acting.filter_map(slots).min()
     }
 
-    /// What happens to hosts, in no particular order.
+    /// Returns the faults of hosts, in no particular order.
     pub fn host_faults(&self) -> impl Iterator<Item = HostFault> {
         self.list.iter().filter_map(|fault| {
             let pause = match fault.what {
@@ -331,7 +335,7 @@ impl Faults {
 }
 
 impl Fault {
-    /// Whether the packet is one that this is about.
+    /// Returns true if the fault is about this packet.
     fn touches(&self, packet: &Crossing) -> bool {
         let (from, to) = (&self.whom.from, &self.whom.to);
         let along = from.contains(packet.from) && to.contains(packet.to);
@@ -374,7 +378,7 @@ impl Fault {
 }
 
 impl What {
-    /// As files and lines call it.
+    /// Returns the name in files and lines.
     const fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -391,7 +395,7 @@ impl What {
         }
     }
 
-    /// Does it to a packet.
+    /// Applies the fault to a packet.
     fn befall(self, fate: &mut Fate, packet: &Crossing, chance: &mut Random) {
         match self {
             Self::Drop | Self::Partition | Self::KillRail => fate.lost = true,
@@ -400,7 +404,7 @@ impl What {
                 fate.again = Some(packet.spacing.saturating_add(chance.within(0..spread)));
             }
             Self::Reorder(window) => {
-                // Whoever is late by k times the spacing is overtaken by k packets at the most.
+                // A packet that is late by k times the spacing is overtaken by at most k packets.
                 let places = chance.within(0..u64::from(window) + 1);
                 fate.late = fate
                     .late
@@ -414,21 +418,21 @@ impl What {
 }
 
 impl When {
-    /// From the start, for ever, and all.
+    /// From the start, forever, and for all packets.
     pub const ALWAYS: Self = Self {
         at: 0,
         lasting: u64::MAX,
         hits: Hits::Every,
     };
 
-    /// Whether this is in its time.
+    /// Returns true if the fault acts at this time.
     const fn covers(&self, now: u64) -> bool {
         now >= self.at && (self.lasting == u64::MAX || now - self.at < self.lasting)
     }
 }
 
 impl Hits {
-    /// Whether so many packets may be hit that none of those sent again comes through in time.
+    /// Returns true if so many packets may be hit that no retransmission arrives in time.
     const fn are_most(self) -> bool {
         match self {
             Self::Every => true,
@@ -447,7 +451,7 @@ impl Hits {
 }
 
 impl Probability {
-    /// Between 0 (never) and 1 (always), rounded to a thousand millionth; `None` for any other number.
+    /// Returns a probability between 0 (never) and 1 (always), rounded to a billionth. `None` for any other number.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -467,13 +471,13 @@ impl Probability {
 }
 
 impl Ranks {
-    /// These ranks.
+    /// Returns a set of consecutive ranks.
     #[must_use]
     pub fn new(ranks: RangeInclusive<u32>) -> Self {
         Self(vec![ranks])
     }
 
-    /// Whether a rank is one of them.
+    /// Returns true if a rank is in the set.
     #[must_use]
     pub fn contains(&self, rank: u32) -> bool {
         self.0.is_empty() || self.0.iter().any(|range| range.contains(&rank))
@@ -485,7 +489,7 @@ impl Ranks {
 }
 
 impl Crossing {
-    /// The chance of one fault with this packet.
+    /// Returns the random numbers for one fault and this packet.
     const fn chance(&self, seed: u64, salt: u64) -> Random {
         let flow = (self.from as u64) << 32 | self.to as u64;
         let salt = salt << 16 | (self.flow as u64) << 8 | self.rail as u64;
@@ -496,7 +500,7 @@ impl Crossing {
 }
 
 impl Damage {
-    /// Flips one to three bits; nothing is there to be flipped in no bytes.
+    /// Flips one to three bits, unless there are no bytes.
     pub fn apply(self, bytes: &mut [u8]) {
         let mut chance = Random::new(self.0);
         let flips = if bytes.is_empty() { 0 } else { 1 + self.0 % 3 };
@@ -512,10 +516,10 @@ impl Damage {
     }
 }
 
-/// A copy comes at most so many spacings after what it is a copy of.
+/// Most spacings by which a copy arrives after the original.
 const COPY_SPREAD: u64 = 64;
 
 const ALL_PARTS: u32 = 1_000_000_000;
 
-/// An odd number with bits everywhere, to keep neighbours apart.
+/// An odd number with well-mixed bits, which spreads consecutive numbers.
 const SALT: u64 = 0xd1b5_4a32_d192_ed03;

@@ -1,4 +1,4 @@
-//! Faults as a line: `drop=0.3,kill=3@2ms`.
+//! Reads faults from a line: `drop=0.3,kill=3@2ms`.
 
 use std::{collections::BTreeMap, str::FromStr};
 
@@ -24,7 +24,7 @@ fn parse_fault(item: &str) -> Result<Fault, ConfigError> {
     let (name, mut value) = (name.trim(), value.trim().to_owned());
     let mut fields = BTreeMap::new();
     if name == "slow-rail" {
-        // The factor comes last, behind the time.
+        // The factor comes last, after the time.
         take_tail(&mut value, '/', "factor", &mut fields);
     }
     if take_tail(&mut value, '@', "at", &mut fields)
@@ -39,7 +39,7 @@ fn parse_fault(item: &str) -> Result<Fault, ConfigError> {
     Draft::new(format!("faults.{name}"), fields).build(name)
 }
 
-/// Which fields the main value of a fault stands for.
+/// Returns the fields that the main value of a fault stands for.
 fn name_value<'a>(name: &str, value: &'a str) -> Vec<(&'static str, &'a str)> {
     match name {
         "reorder" => vec![("window", value)],
@@ -58,7 +58,7 @@ fn name_value<'a>(name: &str, value: &'a str) -> Vec<(&'static str, &'a str)> {
     }
 }
 
-/// `0.3` or `#7`.
+/// Returns the field for `0.3` or `#7`.
 fn hits_field(text: &str) -> (&'static str, &str) {
     match text.strip_prefix('#') {
         Some(nth) => ("nth", nth),
@@ -66,7 +66,7 @@ fn hits_field(text: &str) -> (&'static str, &str) {
     }
 }
 
-/// Cuts off what is behind `mark`. Whether there was any.
+/// Cuts off the text after `mark`, and adds it to the fields. Returns false if there is no `mark`.
 fn take_tail(
     value: &mut String,
     mark: char,

@@ -357,7 +357,7 @@ proptest! {
     fn damage_changes_bytes(bits in any::<u64>(), bytes in prop::collection::vec(any::<u8>(), 16..200)) {
         let mut damaged = bytes.clone();
         Damage(bits).apply(&mut damaged);
-        // Two flips can meet on one bit, three cannot undo each other.
+        // Two flips can hit the same bit; three cannot cancel each other out.
         prop_assert!(damaged != bytes || bits % 3 == 1);
         Damage(bits).apply(&mut damaged);
         prop_assert_eq!(damaged, bytes);

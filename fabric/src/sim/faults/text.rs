@@ -1,16 +1,16 @@
-//! Faults from named words: what files and lines have in common.
+//! Builds faults from named fields, for files and for lines.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use super::{ConfigError, Fault, Hits, Probability, Ranks, What, When, Whom};
 
-/// A fault as somebody wrote it: names and what they are to be, all as text.
+/// A fault as it was written: names and values, all as text.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// Before each field's name in an error: `faults.drop`.
+    /// Prefix of field names in errors, such as `faults.drop`.
     place: String,
     fields: BTreeMap<String, String>,
-    /// Names that were asked for.
+    /// Names of the fields that this kind of fault has.
     known: Vec<&'static str>,
 }
 
@@ -23,7 +23,7 @@ impl Draft {
         }
     }
 
-    /// The fault of this name.
+    /// Builds the fault of this name.
     pub(super) fn build(mut self, name: &str) -> Result<Fault, ConfigError> {
         let fault = match name {
             "drop" => self.packets(What::Drop),
@@ -61,7 +61,7 @@ impl Draft {
         Ok(fault)
     }
 
-    /// What happens to packets: with a probability, to one, or to all.
+    /// Builds a fault of packets: with a probability, of one packet, or of all.
     fn packets(&mut self, what: What) -> Result<Fault, ConfigError> {
         let mut when = self.when(true)?;
         let chance = self.optional("chance", probability)?;
@@ -155,7 +155,7 @@ impl Draft {
             .map_err(|allowed| self.wrong(name, format!("{text:?}, and it must be {allowed}")))
     }
 
-    /// Nothing is left that was not asked for.
+    /// Returns an error if there is a field that this fault does not have.
     fn finish(self) -> Result<(), ConfigError> {
         match self.fields.keys().next() {
             None => Ok(()),
@@ -171,7 +171,7 @@ impl Draft {
     }
 }
 
-/// Reads a word, or says what it should be.
+/// Parses a word. The error says what it should be.
 type Parse<T> = fn(&str) -> Result<T, &'static str>;
 
 fn fault(what: What, when: When, whom: Whom) -> Result<Fault, ConfigError> {
@@ -196,7 +196,7 @@ fn probability(text: &str) -> Result<Probability, &'static str> {
     number.ok_or("a probability from 0 to 1")
 }
 
-/// Picoseconds from `1.5us`.
+/// Parses a time such as `1.5us` to picoseconds.
 fn time(text: &str) -> Result<u64, &'static str> {
     parse_time(text).ok_or("a time with its unit: ps, ns, us, ms or s")
 }
@@ -231,7 +231,7 @@ fn parse_time(text: &str) -> Option<u64> {
         .checked_add(u64::try_from(part).ok()?)
 }
 
-/// `0-3, 6`
+/// Parses ranks such as `0-3, 6`.
 fn ranks(text: &str) -> Result<Ranks, &'static str> {
     let ranges: Option<Vec<_>> = text
         .split(',')

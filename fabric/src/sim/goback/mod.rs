@@ -1,13 +1,17 @@
-//! Go-back-n between two adapters: what makes a network that loses, doubles and reorders reliable, and a receiver with few slots
-//! harmless.
+//! Go-back-n between two adapters: makes a network reliable that loses, duplicates and reorders packets, and copes with a
+//! receiver that has few slots.
 //!
-//! After spec P15. Packets of a pair are numbered. The [`Receiver`] takes the next one and keeps nothing else; it says what it
-//! expects (ACK, for several packets at once), and when something else came or no slot is free, that too (NACK), once in a while.
-//! The [`Sender`] keeps what is not acknowledged, and sends again from what is expected: at once after a gap, later and later
-//! after a refusal, and when no answer came in time. An adapter that has to refuse keeps a list of whom it refused ([`Pool`]),
-//! and calls them one by one (GRANT) as slots become free, so that nobody is lucky twice.
+//! Packets of a pair are numbered.
 //!
-//! All is pure: times are picoseconds that the caller passes in, and packets are whatever the caller means by `T`.
+//! - The [`Receiver`] takes the next packet and keeps no other. It reports which number it expects, once for several packets
+//!   (ACK). If another packet came or no slot is free, it reports that too (NACK), but not too often.
+//! - The [`Sender`] keeps packets that are not acknowledged. It sends again from the expected number on: immediately after a gap,
+//!   with growing delays after a refusal, and when no answer came in time.
+//! - An adapter that must refuse packets keeps a list of the senders it refused ([`Pool`]). It calls them one by one (GRANT) as
+//!   slots become free, so that no sender is served twice before another.
+//!
+//! All three are pure state machines. Times are in picoseconds and passed in by the caller, and packets are of the caller's type
+//! `T`.
 
 mod pool;
 mod receiver;
@@ -17,50 +21,50 @@ mod tests;
 
 pub(super) use self::{pool::Pool, receiver::Receiver, sender::Sender};
 
-/// How patient an adapter is, and how much it sends ahead. Times are in picoseconds.
+/// How patient an adapter is, and how far it sends ahead. Times are in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Packets of a pair that may be under way.
+    /// Most packets of a pair in flight.
     pub(super) window: u32,
-    /// What an answer may be late before it counts as lost; doubles with every repetition.
+    /// How late an answer may be before it counts as lost. Doubles with every repetition.
     pub(super) slack: u64,
-    /// The least time between two refusals, and the first wait after one.
+    /// Least time between two refusals, and the first wait after one.
     pub(super) hold: u64,
-    /// A peer that is not heard for so long is dead.
+    /// A peer that is silent for this long counts as dead.
     pub(super) silence: u64,
-    /// Spreads the waits.
+    /// Seed that spreads the waits.
     pub(super) seed: u64,
 }
 
-/// What goes before a packet.
+/// Header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Data {
-    /// Its number.
+    /// Number of the packet.
     pub(super) seq: u64,
-    /// Nothing follows until this is answered.
+    /// True if nothing follows until this packet is answered.
     pub(super) ask: bool,
-    /// The sender has more.
+    /// True if the sender has more packets.
     pub(super) more: bool,
 }
 
-/// What a receiver says.
+/// Answer of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// All before this number is here.
+    /// All packets before this number have arrived.
     pub(super) expected: u64,
     pub(super) what: Said,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// Go on.
+    /// Continue.
     Ack,
-    /// Go on when you are called.
+    /// Continue when called.
     Pause,
-    /// Something is missing: send again from there.
+    /// A packet is missing: send again from `expected` on.
     Gap,
-    /// There was no slot: send again from there when you are called; by yourself only after so long.
+    /// There was no free slot: send again from `expected` on when called, or by yourself after this many picoseconds.
     NoSlot(u64),
-    /// You are called: send one.
+    /// The sender is called: it may send one packet.
     Grant,
 }

@@ -1,29 +1,29 @@
-//! The receive slots of an adapter, and who gets them when they are few.
+//! The receive slots of an adapter, and which senders get them when they are few.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::receiver::Admitted;
 
-/// Slots, and those who wait for one.
+/// Receive slots, and the senders that wait for one.
 ///
-/// While slots are scarce, sources take turns: who was refused, or has more to send, is called in the order in which it came
-/// here, for one packet. Calls take a while to be followed, so more are called than there are slots, if slots turn out to be idle
-/// between. A call may be lost, so it is waited for only for a while. Who follows one late is as welcome: all that were called
-/// may stand in front of one link, and refusing them would keep them there.
+/// While slots are scarce, senders take turns. A sender that was refused, or has more to send, is called for one packet, in the
+/// order in which it came here. A called packet takes a while to arrive, so more senders are called than there are slots, if
+/// slots turn out to be idle in between. A call may be lost, so its packet is waited for only for a while. A packet that comes
+/// later is still welcome: all called senders may be waiting for one link, and a refusal would keep them there.
 #[derive(Debug)]
 pub(in crate::sim) struct Pool {
     slots: u32,
     used: u32,
-    /// How many may hold a slot or a call.
+    /// Most senders that may hold a slot or a call.
     calls_max: u32,
-    /// For how long a call is waited for, in picoseconds.
+    /// How long a called packet is waited for, in picoseconds.
     patience: u64,
     waiting: VecDeque<u32>,
-    /// The same, to be found.
+    /// The senders in `waiting`, for lookup.
     waits: BTreeSet<u32>,
-    /// Who was called, and until when that is waited for.
+    /// Senders that were called, with the time until which their packet is waited for.
     called: BTreeMap<u32, u64>,
-    /// Who was called and is not waited for any more.
+    /// Senders that were called and whose packet is not waited for any more.
     late: BTreeSet<u32>,
 }
 
@@ -41,7 +41,7 @@ impl Pool {
         }
     }
 
-    /// From now on there are so many; more may be in use.
+    /// Sets the number of slots. More than that may be in use.
     pub(in crate::sim) fn resize(&mut self, slots: u32) {
         if self.slots != slots {
             self.slots = slots;
@@ -49,7 +49,7 @@ impl Pool {
         }
     }
 
-    /// A packet of `source` wants a slot, and `more` come behind it.
+    /// Asks for a slot for a packet of `source`. `more` is true if the sender has further packets.
     pub(super) fn admit(&mut self, source: u32, more: bool, now: u64) -> Admitted {
         let called = self.called.remove(&source).is_some() || self.late.remove(&source);
         let free = self.slots.saturating_sub(self.used);
@@ -57,7 +57,7 @@ impl Pool {
         let may = called || self.waiting.is_empty() && unclaimed;
         if free == 0 || !may {
             if called {
-                // Called too many: the next call is this one's.
+                // Too many senders were called, so the next call goes to this one.
                 self.calls_max = (self.calls_max - 1).max(self.slots);
                 self.wait_first(source);
             } else {
@@ -74,20 +74,20 @@ impl Pool {
         Admitted::Yes
     }
 
-    /// Takes a slot, if one is free, for a packet that nobody sends again.
+    /// Takes a slot, if one is free, for a packet that will not be sent again.
     pub(in crate::sim) fn take(&mut self) -> bool {
         let free = self.used < self.slots;
         self.used += u32::from(free);
         free
     }
 
-    /// A packet of `source` came that needs no slot. If it was called, that was the answer.
+    /// Handles a packet of `source` that needs no slot. If the sender was called, this was its packet.
     pub(in crate::sim) fn pass(&mut self, source: u32) {
         self.called.remove(&source);
         self.late.remove(&source);
     }
 
-    /// A slot is free again.
+    /// Frees a slot.
     pub(in crate::sim) fn release(&mut self) {
         self.used = self.used.saturating_sub(1);
         if self.used == 0 && !self.waiting.is_empty() {
@@ -95,7 +95,7 @@ impl Pool {
         }
     }
 
-    /// The next source to call, if there is a slot or soon will be.
+    /// Returns the next source to call, if a slot is free or soon will be.
     pub(in crate::sim) fn poll_call(&mut self, now: u64) -> Option<u32> {
         if self.used.saturating_add(self.promised(now)) >= self.calls_max {
             return None;
@@ -107,13 +107,13 @@ impl Pool {
         Some(source)
     }
 
-    /// When [`poll_call`](Self::poll_call) must be called without any other reason: a call may have been lost.
+    /// Returns when [`poll_call`](Self::poll_call) must be called without any other reason, because a call may have been lost.
     pub(in crate::sim) fn next_timeout(&self) -> Option<u64> {
         let first = self.called.values().min().copied();
         first.filter(|_| !self.waiting.is_empty())
     }
 
-    /// A source is dead.
+    /// Removes a dead source.
     pub(in crate::sim) fn forget(&mut self, source: u32) {
         self.pass(source);
         self.unwait(source);
@@ -130,7 +130,7 @@ impl Pool {
         queue > 0 || free.saturating_mul(4) < self.slots
     }
 
-    /// Calls that are waited for.
+    /// Returns how many calls are waited for.
     fn promised(&mut self, now: u64) -> u32 {
         let over = self.called.extract_if(.., |_, until| *until <= now);
         self.late.extend(over.map(|(source, _)| source));
@@ -156,5 +156,5 @@ impl Pool {
     }
 }
 
-/// Calls on top of the slots: as many packets as may be between here and the sources.
+/// Most calls beyond the number of slots: packets that may be in flight between the senders and this adapter.
 const CALLS_AHEAD_MAX: u32 = 64;

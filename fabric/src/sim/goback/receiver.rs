@@ -1,29 +1,30 @@
-//! The receiving half: the next number, and nothing else.
+//! The receiving half of go-back-n: takes the next packet, and keeps no others.
 
 use super::{Answer, Data, Limits, Pool, Said};
 
-/// From one adapter.
+/// Receiver of the packets of one adapter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::sim) struct Receiver {
     expected: u64,
-    /// Taken since the last answer.
+    /// Packets taken since the last answer.
     owed: u32,
-    /// No NACK before this; and the number that the last one was about.
+    /// No NACK is sent before this time.
     quiet: u64,
+    /// Number that the last NACK was about.
     nacked: u64,
 }
 
-/// What becomes of a packet, and what is answered.
+/// Decision about a packet, and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::sim) struct Verdict {
-    /// It is the next one, and has its slot. If not, it is forgotten.
+    /// True if it is the next packet and has its slot. Otherwise it is dropped.
     pub(in crate::sim) taken: bool,
     pub(in crate::sim) answer: Option<Answer>,
 }
 
 impl Receiver {
-    /// A packet came from adapter `source`. It needs a slot of `pool`, if there is a pool.
+    /// Handles a packet from adapter `source`. The packet needs a slot of `pool`, if there is a pool.
     pub(in crate::sim) fn handle_data(
         &mut self,
         data: Data,
@@ -62,12 +63,12 @@ impl Receiver {
         }
     }
 
-    /// The number of the next packet.
+    /// Returns the number of the next packet.
     pub(in crate::sim) const fn expected(&self) -> u64 {
         self.expected
     }
 
-    /// The source is called: it may send one.
+    /// Returns the call to the source, which may then send one packet.
     pub(in crate::sim) fn grant(&mut self) -> Answer {
         self.say(Said::Grant)
     }
@@ -80,7 +81,7 @@ impl Receiver {
         }
     }
 
-    /// Once for a number, and again when a while has passed.
+    /// Returns a NACK: one per expected number, and another one after a while.
     fn nack(&mut self, what: Said, now: u64, limits: &Limits) -> Option<Answer> {
         if now < self.quiet && self.nacked == self.expected {
             return None;
@@ -91,14 +92,14 @@ impl Receiver {
     }
 }
 
-/// Whether a packet got a slot.
+/// Result of asking for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
     No,
     Yes,
-    /// Yes, and its source waits to be called for the next one.
+    /// The packet got a slot, and its source now waits to be called for the next one.
     AndWaits,
 }
 
-/// Packets that one answer is for; whoever stops sending asks for one earlier.
+/// Packets per acknowledgement. A sender that pauses asks for one earlier.
 const ACK_EVERY: u32 = 8;

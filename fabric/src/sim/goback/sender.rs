@@ -1,43 +1,43 @@
-//! The sending half: packets until they are acknowledged, and when they go again.
+//! The sending half of go-back-n: keeps packets until they are acknowledged, and decides when to send them again.
 
 use std::collections::VecDeque;
 
 use super::{Answer, Data, Limits, Said};
 use crate::random::Random;
 
-/// Towards one adapter. `T` names a packet.
+/// Sender of packets to one adapter. `T` names a packet.
 #[derive(Debug)]
 pub(in crate::sim) struct Sender<T> {
-    /// The number of the first of `packets`.
+    /// Number of the first of `packets`.
     first: u64,
-    /// Not acknowledged, and not sent yet.
+    /// Packets that are not acknowledged, including those not sent yet.
     packets: VecDeque<T>,
-    /// The number of the next one to send.
+    /// Number of the next packet to send.
     cursor: u64,
-    /// The first number that was never sent.
+    /// Lowest number that was never sent.
     fresh: u64,
-    /// How many may be under way now.
+    /// Most packets in flight now.
     window: u32,
     wait: Wait,
-    /// When the last of those under way should be answered.
+    /// Time at which the last packet in flight should be answered.
     due: u64,
-    /// Until then a gap is one that was seen already.
+    /// Until this time, a reported gap is one that was already repaired.
     mending: u64,
-    /// Repetitions and refusals since something was acknowledged.
+    /// Repetitions and refusals since the last acknowledgement.
     tries: u32,
-    /// When the peer was heard last, or should have been heard first.
+    /// Time at which the peer was last heard, or should have been heard first.
     heard: u64,
     dead: bool,
 }
 
-/// What ends by itself.
+/// What the sender waits for, with a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// Nothing is under way.
+    /// Nothing is in flight.
     Off,
-    /// An answer is late from this time on.
+    /// An answer, which is late from this time on.
     Answer(u64),
-    /// The receiver will call; from this time on it is not waited for.
+    /// A call of the receiver, which is not waited for after this time.
     Call(u64),
 }
 
@@ -58,7 +58,7 @@ impl<T: Copy> Sender<T> {
         }
     }
 
-    /// One more to send.
+    /// Adds a packet to send.
     pub(in crate::sim) fn push(&mut self, packet: T, now: u64) {
         if self.packets.is_empty() {
             self.heard = self.heard.max(now);
@@ -66,7 +66,7 @@ impl<T: Copy> Sender<T> {
         self.packets.push_back(packet);
     }
 
-    /// The next packet that goes now; say [`sent`](Self::sent) when it went.
+    /// Returns the next packet to send now. Call [`sent`](Self::sent) when it was sent.
     #[must_use]
     pub(in crate::sim) fn poll_transmit(&mut self, now: u64, limits: &Limits) -> Option<(Data, T)> {
         self.look_at_clock(now, limits);
@@ -83,7 +83,7 @@ impl<T: Copy> Sender<T> {
         Some((data, packet))
     }
 
-    /// The packet of the last [`poll_transmit`](Self::poll_transmit) is under way, and can be answered at `due`.
+    /// Records that the packet of the last [`poll_transmit`](Self::poll_transmit) was sent, and can be answered at `due`.
     pub(in crate::sim) fn sent(&mut self, due: u64, limits: &Limits) {
         self.due = self.due.max(due);
         if self.cursor == self.fresh {
@@ -96,7 +96,7 @@ impl<T: Copy> Sender<T> {
         self.await_answer(0, limits);
     }
 
-    /// Hears the receiver. What is acknowledged goes to `done`, in order.
+    /// Handles an answer of the receiver. Acknowledged packets are appended to `done`, in order.
     pub(in crate::sim) fn handle_answer(
         &mut self,
         answer: Answer,
@@ -104,7 +104,7 @@ impl<T: Copy> Sender<T> {
         limits: &Limits,
         done: &mut Vec<T>,
     ) {
-        // From the past, or about what was never sent.
+        // The answer is outdated, or about packets that were never sent.
         if answer.expected < self.first || answer.expected > self.fresh || self.dead {
             return;
         }
@@ -122,7 +122,7 @@ impl<T: Copy> Sender<T> {
                     self.rewind(now, limits);
                 }
             }
-            // Its place in the queue is certain; only the call can be lost.
+            // The sender's place in the queue is certain; only the call can be lost.
             Said::Pause => self.await_call(limits.silence / CALL_PARTS, now, limits),
             Said::NoSlot(hold) => {
                 if !matches!(self.wait, Wait::Call(_)) {
@@ -135,7 +135,7 @@ impl<T: Copy> Sender<T> {
         }
     }
 
-    /// When [`poll_transmit`](Self::poll_transmit) must be called without any other reason.
+    /// Returns when [`poll_transmit`](Self::poll_transmit) must be called without any other reason.
     pub(in crate::sim) const fn next_timeout(&self) -> Option<u64> {
         match self.wait {
             Wait::Answer(at) | Wait::Call(at) if !self.dead => Some(at),
@@ -143,24 +143,24 @@ impl<T: Copy> Sender<T> {
         }
     }
 
-    /// The peer was silent for too long; nothing goes to it any more.
+    /// Returns true if the peer was silent for too long. No packet is sent to it any more.
     pub(in crate::sim) const fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// What was pushed and not acknowledged, for good.
+    /// Takes all packets that were not acknowledged, and stops for good.
     pub(in crate::sim) fn take_all(&mut self) -> VecDeque<T> {
         self.dead = true;
         self.wait = Wait::Off;
         std::mem::take(&mut self.packets)
     }
 
-    /// The number of the first packet that is not acknowledged.
+    /// Returns the number of the first packet that is not acknowledged.
     pub(in crate::sim) const fn first(&self) -> u64 {
         self.first
     }
 
-    /// Whether a packet was never sent.
+    /// Returns true if this packet was never sent.
     pub(in crate::sim) const fn is_fresh(&self, seq: u64) -> bool {
         seq >= self.fresh
     }
@@ -187,7 +187,7 @@ impl<T: Copy> Sender<T> {
         }
     }
 
-    /// Answers may be late because links are busy, so many must be missing too.
+    /// Returns true if the peer counts as dead. Answers may be late because links are busy, so many of them must be missing too.
     const fn is_silent(&self, now: u64, limits: &Limits) -> bool {
         now.saturating_sub(self.heard) >= limits.silence && self.tries >= TRIES_MIN
     }
@@ -206,13 +206,14 @@ impl<T: Copy> Sender<T> {
         self.await_answer(0, limits);
     }
 
-    /// Sends again from the first on.
+    /// Sends again from the first packet on.
     fn rewind(&mut self, now: u64, limits: &Limits) {
         self.cursor = self.first;
         self.await_answer(now, limits);
     }
 
-    /// What is under way may wait in front of a link for long, and nothing is gained by sending it once more.
+    /// Sets the deadline for an answer. It counts from when the last packet in flight is due, because packets may wait long for a
+    /// link and sending them again would not help.
     fn await_answer(&mut self, now: u64, limits: &Limits) {
         let slack = self.patience(limits.slack, limits.silence / SILENCE_PARTS, limits);
         self.wait = Wait::Answer(self.due.max(now).saturating_add(slack));
@@ -225,7 +226,7 @@ impl<T: Copy> Sender<T> {
         self.wait = Wait::Call(at.max(self.due.saturating_add(limits.slack)));
     }
 
-    /// A wait that doubles with every try, up to `longest`, and is up to a quarter shorter.
+    /// Returns a wait that doubles with every try, up to `longest`, and is randomly up to a quarter shorter.
     fn patience(&self, base: u64, longest: u64, limits: &Limits) -> u64 {
         let doubled = base.saturating_mul(1 << self.tries.min(TRIES_DOUBLING));
         let wait = doubled.min(longest.max(base));
@@ -234,18 +235,20 @@ impl<T: Copy> Sender<T> {
     }
 }
 
-/// A number relative to the first one, as an index.
+/// Converts a number relative to the first one to an index.
 fn position(ahead: u64) -> usize {
     usize::try_from(ahead).unwrap_or(usize::MAX)
 }
 
-/// Before anything is known about the peer.
+/// Initial window, before anything is known about the peer.
 const WINDOW_FIRST: u32 = 16;
-/// 2^6 times the first wait is as long as a receiver with a thousand senders takes to call each of them.
+/// Most doublings of a wait. 2⁶ times the first wait is as long as a receiver with a thousand senders takes to call each of them.
 const TRIES_DOUBLING: u32 = 6;
-/// So many tries at the least before a peer counts as dead: at a loss of one half they all fail once in 2^64 times.
+/// A single wait for an answer is at most this part of the silence limit, so there are at least that many tries. At a loss of one
+/// half, they all fail once in 2⁶⁴ cases.
 const SILENCE_PARTS: u64 = 64;
-/// Who waits for a call looks again after a sixteenth of that, in case the call was lost.
+/// A single wait for a call is at most this part of the silence limit, in case the call was lost.
 const CALL_PARTS: u64 = 16;
-/// A silence that long links account for is none: among the pairs of 4 096 ranks, under 20 % loss, nine tries fail now and then.
+/// Least number of tries before a peer counts as dead, because long waits for links also look like silence. With 4 096 ranks and
+/// 20 % loss, nine tries fail for some pair now and then.
 const TRIES_MIN: u32 = 48;

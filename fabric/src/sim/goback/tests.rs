@@ -20,15 +20,15 @@ fn limits() -> Limits {
     }
 }
 
-/// A network between adapters and one that receives from all.
+/// A network between senders and one receiver.
 #[derive(Clone, Copy, Debug)]
 struct Net {
-    /// In percent.
+    /// Probability in percent that a packet is lost.
     drop: u64,
     double: u64,
-    /// How much later a packet may come.
+    /// Longest additional delay of a packet.
     late: u64,
-    /// From one packet to the next at the receiver.
+    /// Time from one packet to the next at the receiver.
     gap: u64,
 }
 
@@ -44,7 +44,7 @@ enum Event {
     Data(usize, Data, u64),
     Answer(usize, Answer),
     Timer,
-    /// The host takes what is first in its inbox.
+    /// The host takes the first message out of its inbox.
     Serve,
 }
 
@@ -55,21 +55,21 @@ struct World {
     planned: u64,
     events: BTreeMap<(u64, u64), Event>,
     senders: Vec<Sender<u64>>,
-    /// What each sender's user has yet to send.
+    /// Messages that each sender's user has yet to send.
     unsent: Vec<u64>,
     receivers: Vec<Receiver>,
     pool: Option<Pool>,
     link_free: u64,
-    /// What the host takes for a message.
+    /// Time that the host takes for a message.
     service: u64,
     serving: bool,
     inbox: VecDeque<(usize, u64)>,
     heard: Vec<Vec<u64>>,
     packets: u64,
     answers: u64,
-    /// When all senders are asked again.
+    /// Time at which all senders are polled again.
     timer: u64,
-    /// Packets that a sender keeps, at most.
+    /// Most packets that a sender kept.
     kept: usize,
 }
 
@@ -108,7 +108,7 @@ impl World {
         self.events.insert((at, self.planned), event);
     }
 
-    /// Runs until nothing happens any more, or this time.
+    /// Runs until nothing happens any more, or until this time.
     fn run(&mut self, until: u64) {
         (0..self.senders.len()).for_each(|from| self.push(from));
         while let Some(((at, _), event)) = self.events.pop_first() {
@@ -127,10 +127,10 @@ impl World {
         }
     }
 
-    /// Keeps up to 100 packets with the adapter.
+    /// Gives the adapter packets, up to 100 at a time.
     fn push(&mut self, from: usize) {
         while self.senders[from].len() < 100 && self.unsent[from] > 0 {
-            // So many are left: numbers that grow.
+            // Numbers derived from how many are left, so that they grow.
             self.senders[from].push(u64::MAX - self.unsent[from], self.now);
             self.unsent[from] -= 1;
         }
@@ -163,7 +163,7 @@ impl World {
         (0..self.senders.len()).for_each(|from| self.transmit(from));
     }
 
-    /// Returns when it would arrive.
+    /// Sends a packet through the network. Returns when it would arrive without faults.
     fn carry(&mut self, event: Event, queues: bool) -> u64 {
         let mut arrival = self.now + LATENCY;
         if queues {
@@ -250,7 +250,7 @@ impl World {
         );
     }
 
-    /// Jain's index of what the senders got through.
+    /// Returns Jain's fairness index of the messages that the senders got through.
     fn fairness(&self) -> f64 {
         let shares: Vec<f64> = self.heard.iter().map(|heard| heard.len() as f64).collect();
         let sum: f64 = shares.iter().sum();
@@ -311,7 +311,7 @@ proptest! {
         prop_assert!(world.kept <= 100);
     }
 
-    /// Whatever a peer says, a sender forgets nothing that was not acknowledged by a number that it sent.
+    /// Whatever a peer answers, a sender drops only packets that were acknowledged by a number that it has sent.
     #[test]
     fn nonsense_acknowledges_nothing_that_was_not_sent(
         answers in prop::collection::vec((0..300_u64, 0..5_usize, 0..3 * LATENCY), 0..60)
@@ -336,7 +336,7 @@ proptest! {
     }
 }
 
-/// How much 64 senders get through to one receiver in a while, and how evenly.
+/// Returns how many messages 64 senders get through to one receiver in a given time, and how fair that is.
 fn flood(slots: u32, service: u64, net: Net, seed: u64) -> (usize, f64) {
     let mut world = World::new(64, u64::MAX >> 1, net, seed).with_slots(slots, service);
     world.run(20_000 * US);
@@ -345,7 +345,7 @@ fn flood(slots: u32, service: u64, net: Net, seed: u64) -> (usize, f64) {
 
 #[test]
 fn two_slots_for_sixty_four_senders_are_shared_and_kept_busy() {
-    // A host that takes messages slower, as fast, and much faster than calls travel.
+    // Hosts that take messages more slowly, as fast, and much faster than calls travel.
     for service in [4 * LATENCY, LATENCY, LATENCY / 5] {
         let net = Net {
             gap: LATENCY / 20,
@@ -365,7 +365,7 @@ fn two_slots_for_sixty_four_senders_are_shared_and_kept_busy() {
     }
 }
 
-/// 64 calls take longer through these links than one of them is waited for.
+/// Through these links, 64 called packets take longer than one of them is waited for.
 #[test]
 fn who_is_late_because_of_a_busy_link_is_not_refused() {
     for gap in [3 * LATENCY / 2, 2 * LATENCY, 3 * LATENCY] {
@@ -400,7 +400,7 @@ fn two_slots_are_shared_under_loss_too() {
 
 #[test]
 fn who_waits_in_front_of_a_busy_link_is_not_given_up() {
-    // All packets of all senders together keep the link busy for longer than a peer may be silent.
+    // The packets of all senders together keep the link busy for longer than a peer may be silent.
     let net = Net {
         drop: 40,
         gap: 10 * LATENCY,

@@ -1,10 +1,10 @@
-//! Whether a model can be.
+//! Checks that a model is valid.
 
 use super::{BYTE_PS, Model, Noise, RAILS, TIME_NS, Topology};
 use crate::sim::config::ConfigError;
 
 impl Model {
-    /// Whether so many ranks can run on it.
+    /// Checks that the model is valid for this many ranks.
     pub(in crate::sim) fn check(&self, ranks: u32) -> Result<(), ConfigError> {
         let (host, nic) = (&self.host, &self.nic);
         need(RAILS.contains(&nic.rails), "nic.rails", || {
@@ -62,7 +62,7 @@ impl Model {
 }
 
 impl Model {
-    /// What is added up to the time of an event.
+    /// Returns the times that are added up to the time of an event, with their names.
     const fn times(&self) -> [(&'static str, u64); 14] {
         [
             ("host.send_ns", self.host.send_ns),
@@ -131,5 +131,5 @@ fn need(holds: bool, field: &str, why: impl FnOnce() -> String) -> Result<(), Co
     }
 }
 
-/// A link is eight bytes, and a place has at most six.
+/// Most links of a topology. Each takes eight bytes, and a node of a torus has six.
 const PLACES_MAX: u64 = 1 << 24;

@@ -1,14 +1,15 @@
-//! What things cost: the constants of a machine, as data.
+//! Costs of a machine: the constants of a simulated cluster, as data.
 //!
-//! Times are whole nanoseconds, costs per byte whole picoseconds (25 GB/s are 40 ps), so that every time of a simulation is an
-//! integer and the same on all machines. A message of n bytes to a rank of another node takes, when nothing is in its way,
+//! Times are whole nanoseconds, and costs per byte are whole picoseconds (25 GB/s are 40 ps). Every time in a simulation is
+//! therefore an integer, and the same on all machines. A message of n bytes to a rank of another node takes, without other
+//! traffic,
 //!
 //! ```text
 //! o_s + c·n + command + latency + hops·hop + n·G + match + detect + o_r + c·n
 //! ```
 //!
 //! with `o_s` = `host.send_ns`, `c` = `host.copy_byte_ps`, `command` = `nic.command_ns`, `G` = the greater of `nic.byte_ps` and
-//! `network.link_byte_ps`, `match` = `nic.match_ns`, `detect` = `host.detect_ns` and, when the receiver sleeps, `host.wake_ns`,
+//! `network.link_byte_ps`, `match` = `nic.match_ns`, `detect` = `host.detect_ns` plus, if the receiver sleeps, `host.wake_ns`,
 //! and `o_r` = `host.recv_ns`.
 
 mod check;
@@ -22,185 +23,187 @@ pub(super) use self::noise::Detours;
 pub use self::server::Server;
 use crate::offload::tasks_for;
 
-/// Adapters that a node can have.
+/// Number of adapters that a node can have.
 const RAILS: RangeInclusive<u32> = 1..=8;
-/// Up to a quarter of an hour.
+/// Valid times: up to a quarter of an hour, in nanoseconds.
 const TIME_NS: RangeInclusive<u64> = 0..=1_000_000_000_000;
-/// Down to 1 MB/s, so that the time of a terabyte is still a number.
+/// Valid costs per byte: down to 1 MB/s, so that the time of a terabyte does not overflow.
 const BYTE_PS: RangeInclusive<u64> = 0..=1_000_000;
 
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// How it is called in reports.
+    /// Name of the machine in reports.
     pub name: String,
-    /// The processors that the ranks run on.
+    /// Processors that the ranks run on.
     pub host: HostModel,
-    /// The network adapters.
+    /// Network adapters.
     pub nic: NicModel,
-    /// What lies between them.
+    /// Network between the adapters.
     pub network: NetworkModel,
-    /// The ranks of one node, among themselves.
+    /// Communication between the ranks of one node.
     pub node: NodeModel,
-    /// The process manager.
+    /// Process manager.
     pub pmi: PmiModel,
 }
 
-/// What communication costs a rank's processor.
+/// Costs of communication for a rank's processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostModel {
-    /// o_s: to post a command.
+    /// o_s: time to post a command.
     pub send_ns: u64,
-    /// o_r: to take an arrival or a completion.
+    /// o_r: time to take an arrival or a completion.
     pub recv_ns: u64,
-    /// From an arrival to its being seen.
+    /// Time from an arrival until the host detects it.
     pub detect_ns: u64,
-    /// To wake a host that sleeps, on top of `detect_ns`: interrupt, scheduler, cold caches.
+    /// Additional time to wake a host that sleeps: interrupt, scheduler, cold caches.
     pub wake_ns: u64,
-    /// A host that waits looks all the time, and never has to be woken.
+    /// True if a waiting host polls all the time, so that it never has to be woken.
     pub polls: bool,
-    /// The adapter interrupts the host for each arrival and completion, also while its application computes: that takes
+    /// True if the adapter interrupts the host for each arrival and completion, even while its application computes. That takes
     /// `wake_ns` from the computation, unless there is an `agent`.
     pub interrupts: bool,
-    /// A progress agent with a processor of its own makes turns while the application computes. It sleeps between them, and is
-    /// woken in `wake_ns` whether or not the application `polls` when it waits.
+    /// True if a progress agent with its own processor makes turns while the application computes. It sleeps between turns, and
+    /// waking it takes `wake_ns`, whether or not a waiting application `polls`.
     pub agent: bool,
-    /// That agent has no processor of its own: its turns, and the wake-ups for them, lengthen what the application computes.
+    /// True if that agent has no processor of its own. Its turns and wake-ups then lengthen the application's computation.
     pub steals: bool,
-    /// A byte of a message, copied into and out of the adapter's buffers: paid at both ends.
+    /// Cost of a byte of a message, copied into and out of the adapter's buffers. Paid at both ends.
     pub copy_byte_ps: u64,
-    /// What the operating system takes away.
+    /// Time that the operating system takes away.
     pub noise: Noise,
 }
 
-/// Detours of the operating system: times in which a host does something else.
+/// Detours of the operating system, in which a host does something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Noise {
-    /// None.
+    /// No detours.
     #[default]
     None,
-    /// One of `detour_ns` every `every_ns`, at a phase of each rank's own.
+    /// One detour of `detour_ns` every `every_ns`, at a different phase on each rank.
     Fixed {
-        /// From the start of one to the start of the next; more than `detour_ns`.
+        /// Time from the start of one detour to the start of the next. More than `detour_ns`.
         every_ns: u64,
-        /// How long each takes.
+        /// Length of each detour.
         detour_ns: u64,
     },
-    /// Both exponentially distributed, with these means.
+    /// Detours with exponentially distributed lengths and intervals.
     Exponential {
-        /// From the end of one to the start of the next, on average.
+        /// Mean time from the end of one detour to the start of the next.
         every_ns: u64,
-        /// How long one takes, on average.
+        /// Mean length of a detour.
         detour_ns: u64,
     },
 }
 
-/// The adapters of a node, one for each rail.
+/// Adapters of a node, one per rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicModel {
-    /// Adapters of a node, 1 to 8. The messages of a pair of ranks keep to one; puts and gets use all.
+    /// Adapters of a node, 1 to 8. The messages of a pair of ranks keep to one of them; puts and gets use all.
     pub rails: u32,
-    /// From a command's posting to the start of its transfer.
+    /// Time from posting a command to the start of its transfer.
     pub command_ns: u64,
-    /// g: from the start of one transfer to the start of the next, at each end of a rail.
+    /// g: time from the start of one transfer to the start of the next, at each end of a rail.
     pub gap_ns: u64,
-    /// G: a byte through one rail.
+    /// G: cost of a byte through one rail.
     pub byte_ps: u64,
-    /// To look at one element of a list of matching entries. Every packet from another node takes it once: the engine matches
-    /// messages itself, so an adapter has one entry for all of them, and its other entries are found by their keys.
+    /// Time to check one element of a list of matching entries. Every packet from another node takes it once, because the engine
+    /// matches messages itself: an adapter has one entry for all of them, and finds its other entries by key.
     pub match_ns: u64,
-    /// To start an operation that a counter triggers. Nothing takes it while [`Caps::triggered_max`] is 0.
+    /// Time to start an operation triggered by a counter. Not used while [`Caps::triggered_max`] is 0.
     ///
     /// [`Caps::triggered_max`]: crate::driver::Caps::triggered_max
     pub triggered_ns: u64,
-    /// Such operations that can wait at a time: the entries of its queue, of which [tasks](Self::tasks) take several.
+    /// Most triggered operations that can wait at a time: the entries of the adapter's queue. A [task](Self::tasks) takes
+    /// several.
     pub triggered: u32,
-    /// The most bytes that one of them combines into others, at the pace of [`byte_ps`](Self::byte_ps); 0 leaves reductions to
-    /// hosts.
+    /// Longest block in bytes that a triggered operation combines, at the rate of [`byte_ps`](Self::byte_ps). 0 leaves reductions
+    /// to hosts.
     pub combine: u32,
-    /// To create a queue pair, for one thread.
+    /// Time that a thread takes to create a queue pair.
     pub connect_ns: u64,
-    /// The part of that which an adapter does for one thread at a time.
+    /// Part of that time for which the adapter serves one thread at a time.
     pub connect_alone_ns: u64,
-    /// What a message that needs no queue pair of its own takes its adapter for each [`datagram`](Self::datagram) more than
-    /// another: its header, and the answer that it has come.
+    /// Additional time per [`datagram`](Self::datagram) of a message without its own queue pair: for its header, and for its
+    /// acknowledgement.
     pub datagram_ns: u64,
-    /// The longest piece of such a message, in bytes; 0 where there are none.
+    /// Longest datagram in bytes, or 0 if there are none.
     pub datagram: u32,
-    /// Messages to one peer that may be under way, that is, posted and not taken by its host, before a post is refused.
+    /// Most messages to one peer that may be in flight, that is, posted and not taken by its host. Further posts are refused.
     pub queue: u32,
-    /// The same in bytes.
+    /// Most bytes to one peer that may be in flight.
     pub queue_bytes: u32,
-    /// Puts, gets and atomics that a rank may have under way.
+    /// Most puts, gets and atomics of a rank in flight.
     pub commands: u32,
 }
 
-/// The network.
+/// Network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkModel {
-    /// How it is wired.
+    /// Topology.
     pub topology: Topology,
-    /// L without the hops: adapter to adapter.
+    /// L without the hops: latency from adapter to adapter.
     pub latency_ns: u64,
-    /// L of each switch, or of each router, on the way.
+    /// Latency of each switch or router on the path.
     pub hop_ns: u64,
-    /// A byte through a link between switches.
+    /// Cost of a byte through a link between switches.
     pub link_byte_ps: u64,
-    /// From a rank's failure until the others are told.
+    /// Time from a rank's failure until the other ranks are notified.
     pub failure_ns: u64,
 }
 
-/// How the adapters of one rail are wired. Rails do not share switches.
+/// Topology of the adapters of one rail. Rails do not share switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Topology {
-    /// One switch without inner contention.
+    /// One switch without internal contention.
     #[default]
     Crossbar,
-    /// A k-ary tree with as many levels as the nodes need, full bisection, and d-mod-k routing.
+    /// A k-ary tree with as many levels as the nodes need, full bisection bandwidth, and d-mod-k routing.
     FatTree {
-        /// k: nodes under a leaf switch, and links up from it.
+        /// k: nodes under a leaf switch, which also has k links up.
         arity: u32,
     },
     /// A three-dimensional torus with a router in each node, and dimension-order routing.
     Torus {
-        /// Nodes in x, y and z; their product is at least the number of nodes. Three zeros: as cubic as can be.
+        /// Nodes in x, y and z. Their product must be at least the number of nodes; three zeros mean as cubic as possible.
         size: [u32; 3],
     },
-    /// All-to-all groups, all-to-all connected by one link for each pair of groups, and minimal routing.
+    /// Groups that are connected all-to-all inside and, by one link per pair of groups, among each other. Minimal routing.
     Dragonfly {
         /// Routers of a group.
         routers: u32,
-        /// Nodes at a router.
+        /// Nodes at each router.
         nodes: u32,
     },
 }
 
-/// A node, and what its ranks do through its memory.
+/// A node, and the costs of communication through its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeModel {
-    /// Ranks of a node, neighbours in number.
+    /// Ranks of a node. They have consecutive numbers.
     pub ranks: u32,
-    /// L between two of them.
+    /// L: latency between two ranks of a node.
     pub latency_ns: u64,
-    /// g of one of them.
+    /// g: gap between two transfers of a rank.
     pub gap_ns: u64,
-    /// G between two of them. A put or get keeps the processor of its origin so long, which copies it.
+    /// G: cost of a byte between two ranks. A put or get occupies the processor of its origin for that time, because it copies.
     pub byte_ps: u64,
-    /// A put or get between two of them, on top of what a message costs its host: the system call.
+    /// Additional time of a put or get between two ranks, compared to a message: the system call.
     pub access_ns: u64,
 }
 
-/// The process manager's server: requests queue, and are served one at a time, as [`Server`] says. Simulated ranks know each
-/// other from the start: it is for programs that simulate a start.
+/// The process manager's server. Requests queue and are served one at a time, as [`Server`] describes.
+///
+/// Simulated ranks know each other from the start, so this is for programs that simulate a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmiModel {
-    /// One request.
+    /// Time for one request.
     pub service_ns: u64,
 }
 
-/// A machine on which nothing but distance costs time: 1 µs from any rank to any other.
+/// The default is a machine on which only distance costs time: 1 µs from any rank to any other.
 impl Default for Model {
     fn default() -> Self {
         let latency_ns = 1000;
@@ -226,8 +229,8 @@ impl Default for Model {
 }
 
 impl NicModel {
-    /// Tasks that a rank may have waiting. Each is several triggered operations (`sim::calls` says how many): one for four
-    /// entries, as the driver for Portals lets it.
+    /// Returns how many tasks of a rank may wait. Each takes several triggered operations (see `sim::calls`): one task per four
+    /// entries, as in the driver for Portals.
     #[must_use]
     pub const fn tasks(&self) -> usize {
         tasks_for(self.triggered)

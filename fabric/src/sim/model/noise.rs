@@ -1,4 +1,4 @@
-//! Detours of the operating system: how much longer something takes.
+//! Detours of the operating system: computes how much longer something takes.
 
 use super::Noise;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     sim::{heap::Time, slab::index, world::ps},
 };
 
-/// The detours of all ranks.
+/// Detours of all ranks.
 #[derive(Debug)]
 pub(in crate::sim) enum Detours {
     None,
@@ -22,7 +22,7 @@ pub(in crate::sim) enum Detours {
     },
 }
 
-/// A rank's next detour.
+/// The next detour of a rank.
 #[derive(Debug)]
 pub(in crate::sim) struct Next {
     random: Random,
@@ -58,7 +58,7 @@ impl Detours {
         }
     }
 
-    /// When `work` that a rank begins at `start` is done.
+    /// Returns when `work` that a rank begins at `start` is done.
     pub(in crate::sim) fn end(&mut self, rank: u32, start: Time, work: Time) -> Time {
         match self {
             Self::None => start.saturating_add(work),
@@ -78,7 +78,7 @@ impl Detours {
         }
     }
 
-    /// Bytes that it takes.
+    /// Returns how many bytes this takes.
     pub(in crate::sim) const fn footprint(&self) -> usize {
         match self {
             Self::Exponential { next, .. } => next.capacity() * size_of::<Next>(),
@@ -87,17 +87,17 @@ impl Detours {
     }
 }
 
-/// Detours begin at `phase` and then every `every`.
+/// Returns when `work` is done that begins at `start`, if detours begin at `phase` and then every `every`.
 fn fixed_end((every, detour, phase): (Time, Time, Time), start: Time, work: Time) -> Time {
     let into = (start + (every - phase)) % every;
-    // What begins in a detour waits for its end.
+    // Work that begins in a detour waits for the detour's end.
     let start = start + detour.saturating_sub(into);
     let into = into.max(detour);
     let to_next = every - into;
     if work <= to_next {
         return start + work;
     }
-    // Each period has so much time for work, and the last one at least a bit of it.
+    // Each whole period has `free` time for work, and the last one at least a part of that.
     let (left, free) = (work - to_next, every - detour);
     let whole = (left - 1) / free;
     start + to_next + whole * every + detour + (left - whole * free)
@@ -123,7 +123,7 @@ impl Next {
 
     fn end(&mut self, start: Time, work: Time, means: (Time, Time)) -> Time {
         if self.end <= start {
-            // The host was idle meanwhile. The time to the next detour does not depend on how long it was.
+            // The host was idle meanwhile. An exponential time to the next detour does not depend on how long it was idle.
             self.plan(start, means);
         }
         let mut end = start.saturating_add(work);
@@ -135,8 +135,9 @@ impl Next {
     }
 }
 
-/// Exponentially distributed with this mean, by comparisons alone (von Neumann's method), so that it is the same on all machines:
-/// a run of falling numbers that begins with x has an odd length with probability exp(-x).
+/// Returns an exponentially distributed time with this mean. It only compares integers (von Neumann's method), so it is the same
+/// on all machines. It relies on this: a descending run of random numbers that begins with x has an odd length with probability
+/// exp(-x).
 fn exponential(random: &mut Random, mean: Time) -> Time {
     let mut whole: Time = 0;
     loop {
@@ -168,7 +169,7 @@ mod tests {
     use super::{Detours, Noise, exponential, fixed_end};
     use crate::random::Random;
 
-    /// One unit of time after the other.
+    /// Computes the same as `fixed_end`, one unit of time after the other.
     fn slowly((every, detour, phase): (u64, u64, u64), start: u64, work: u64) -> u64 {
         let (mut now, mut left) = (start, work);
         while left > 0 || (now + every - phase) % every < detour && now == start {
@@ -206,7 +207,7 @@ mod tests {
             .collect();
         let mean = drawn.iter().sum::<u64>() / 100_000;
         assert!((985_000..1_015_000).contains(&mean), "{mean}");
-        // exp(-1) and exp(-3) of them are longer than one and three means.
+        // Fractions of exp(-1) and exp(-3) of the times are longer than one mean and than three means.
         let longer = |than: u64| drawn.iter().filter(|time| **time > than).count();
         assert!(
             (36_200..37_400).contains(&longer(1_000_000)),

@@ -1,6 +1,6 @@
 //! A server with a queue.
 
-/// Requests are served one at a time, in the order of their arrival: a process manager in virtual time.
+/// Serves requests one at a time, in the order of arrival: a process manager in virtual time.
 #[derive(Clone, Debug)]
 pub struct Server {
     service_ns: u64,
@@ -8,7 +8,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that needs so long for each request, in nanoseconds.
+    /// Makes a server that needs this many nanoseconds for each request.
     #[must_use]
     pub const fn new(service_ns: u64) -> Self {
         Self {
@@ -17,7 +17,7 @@ impl Server {
         }
     }
 
-    /// When a request that arrives at `at` is answered. Both in nanoseconds; requests are given in the order of their arrival.
+    /// Returns when a request that arrives at `at` is answered, both in nanoseconds. Call it in the order of arrival.
     pub fn serve(&mut self, at: u64) -> u64 {
         self.free_at = at.max(self.free_at).saturating_add(self.service_ns);
         self.free_at

@@ -1,4 +1,4 @@
-//! Models as TOML, the presets among them.
+//! Reads models from TOML, including the presets.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::{BYTE_PS, Model, Noise, TIME_NS, Topology};
 use crate::sim::config::ConfigError;
 
-/// The machines that are known by name, as the files that describe them.
+/// The machines known by name, with the files that describe them.
 const PRESETS: [(&str, &str); 7] = [
     ("ideal", include_str!("../presets/ideal.toml")),
     ("seastar", include_str!("../presets/seastar.toml")),
@@ -19,10 +19,11 @@ const PRESETS: [(&str, &str); 7] = [
 ];
 
 impl Model {
-    /// A machine known by name: `ideal`, `seastar`, `bxi`, `sdr`, `qdr`, `hdr` or `shm`; `bxi-2` to `bxi-4` have as many rails.
+    /// Returns a machine known by name: `ideal`, `seastar`, `bxi`, `sdr`, `qdr`, `hdr` or `shm`. `bxi-2` to `bxi-4` have 2 to 4
+    /// rails.
     ///
     /// # Errors
-    /// Lists the names when there is none like that.
+    /// Lists the names if there is no such machine.
     pub fn preset(name: &str) -> Result<Self, ConfigError> {
         let (family, rails) = match name {
             "bxi-2" => ("bxi", 2),
@@ -44,8 +45,10 @@ impl Model {
         Ok(model)
     }
 
-    /// A machine described by a TOML file: tables `host`, `nic`, `network`, `node` and `pmi` with the fields of this type's
-    /// parts, and `base`, the preset that gives the fields which are not there (`ideal` when there is none).
+    /// Reads a machine from a TOML file with the tables `host`, `nic`, `network`, `node` and `pmi`, which have the fields of this
+    /// type's parts.
+    ///
+    /// `base` names the preset for all fields that are missing (`ideal` by default).
     ///
     /// ```
     /// use ripstop_fabric::sim::Model;
@@ -56,7 +59,7 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// Names the field that is unknown, of the wrong type or out of range, and what is allowed.
+    /// Names the field that is unknown, of the wrong type or out of range, and its valid values.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let table = text
             .parse()
@@ -186,7 +189,7 @@ fn read_topology(mut fields: Fields) -> Result<Topology, ConfigError> {
     Ok(topology)
 }
 
-/// A table whose fields are taken out one by one; what is left at the end is unknown.
+/// A table whose fields are taken out one by one. Fields left at the end are unknown.
 struct Fields {
     path: String,
     table: Table,
@@ -300,7 +303,7 @@ impl Fields {
         })
     }
 
-    /// A table, empty when there is none.
+    /// Takes a table, which is empty if it is missing.
     fn table(&mut self, name: &'static str) -> Result<Self, ConfigError> {
         Ok(self
             .choice(name)?
@@ -338,7 +341,7 @@ impl Fields {
     }
 }
 
-/// A value as an error names it.
+/// Returns a value as errors show it.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(word) => format!("{word:?}"),

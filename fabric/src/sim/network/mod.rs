@@ -1,9 +1,9 @@
-//! Adapters and links: when a packet that leaves now arrives.
+//! Adapters and links: computes when a packet that leaves now will arrive.
 //!
-//! Each link is a time at which it is free again. A packet takes all links of its way when it leaves, in the order in which
-//! packets leave: its head waits at each link until that is free, its tail follows as fast as the slowest link lets it, and a
-//! link is busy for the packet's bytes (virtual cut-through with room for waiting packets in the switches). Packets of one pair
-//! keep to one way, so they arrive in the order in which they leave.
+//! Each link is modeled by the time at which it is free again. A packet reserves all links of its path when it leaves, in the
+//! order in which packets leave. Its head waits at each link until that is free. Its tail follows as fast as the slowest link
+//! allows, and each link is busy for the packet's bytes. (This is virtual cut-through, with room for waiting packets in the
+//! switches.) Packets of a pair keep to one path, so they arrive in the order in which they leave.
 
 mod wiring;
 
@@ -21,25 +21,25 @@ pub(super) struct Network {
     network: NetworkModel,
     node: NodeModel,
     wiring: Wiring,
-    /// When a node's adapter can send, for each rail of each node.
+    /// Time at which each node's adapter can send again, per rail.
     sends: Vec<Time>,
-    /// When it can receive.
+    /// Time at which each node's adapter can receive again, per rail.
     receives: Vec<Time>,
-    /// When the links between switches are free, for each rail.
+    /// Time at which each link between switches is free, per rail.
     links: Vec<Time>,
-    /// When a rank can send through its node's memory.
+    /// Time at which each rank can send through its node's memory again.
     ports: Vec<Time>,
-    /// When a node's adapter can begin another task: the one of the first rail, which carries out all lists.
+    /// Time at which each node's adapter can begin another task. The adapter of the first rail runs all lists.
     triggers: Vec<Time>,
 }
 
-/// The way of a packet.
+/// Timing of a packet's transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passage {
-    /// When its last byte is there.
+    /// Time at which its last byte arrives.
     pub(super) arrives: Time,
-    /// When the next chunk of the same transfer should leave: as soon as the sender is free, or the narrowest place of the way
-    /// has let this one pass.
+    /// Time at which the next chunk of the same transfer should leave: when the sender is free and the bottleneck of the path has
+    /// let this chunk pass.
     pub(super) next: Time,
 }
 
@@ -62,7 +62,7 @@ impl Network {
         }
     }
 
-    /// The rail of a pair's messages.
+    /// Returns the rail for the messages of a pair.
     pub(super) const fn home_rail(&self, from: u32, to: u32) -> u32 {
         from.wrapping_add(to) % self.nic.rails
     }
@@ -71,19 +71,19 @@ impl Network {
         self.nic.rails
     }
 
-    /// Bytes that it takes.
+    /// Returns how many bytes this takes.
     pub(super) const fn footprint(&self) -> usize {
         let adapters = self.sends.len() + self.receives.len() + self.triggers.len();
         let times = adapters + self.links.len() + self.ports.len();
         times * size_of::<Time>()
     }
 
-    /// Whether two ranks are on one node.
+    /// Returns true if two ranks are on one node.
     pub(super) const fn is_inside(&self, one: u32, other: u32) -> bool {
         one / self.node.ranks == other / self.node.ranks
     }
 
-    /// Sends `len` bytes at `at` or as soon as the rail is free. `toll` is what the adapter has to do before, for nothing else.
+    /// Sends `len` bytes at `at`, or as soon as the rail is free. `toll` is the time that the adapter first spends on them alone.
     pub(super) fn carry(
         &mut self,
         at: Time,
@@ -99,7 +99,7 @@ impl Network {
         }
     }
 
-    /// When an urgent packet arrives: it is short, and waits for no link.
+    /// Returns when an urgent packet arrives. It is short, and does not wait for links.
     pub(super) fn express(&self, at: Time, (from, to): (u32, u32)) -> Passage {
         let (source, target) = (from / self.node.ranks, to / self.node.ranks);
         let way = if source == target {
@@ -114,15 +114,15 @@ impl Network {
         }
     }
 
-    /// The adapter of a rank's node begins a task of so many operations, at `at` or as soon as it has begun others. Returns when
-    /// it has.
+    /// Has the adapter of a rank's node begin a task of `operations` operations, at `at` or after the tasks before it. Returns
+    /// when the task has begun.
     pub(super) fn trigger(&mut self, at: Time, rank: u32, operations: u64) -> Time {
         let free_at = &mut self.triggers[index(rank / self.node.ranks)];
         *free_at = at.max(*free_at) + ps(self.nic.triggered_ns) * operations;
         *free_at
     }
 
-    /// Sends bytes through an adapter of a node and back into the same node: both of its sides are busy with them.
+    /// Sends bytes out of a node's adapter and back into the same node, which keeps both its sending and its receiving side busy.
     pub(super) fn loop_back(&mut self, at: Time, from: u32, len: u64, rail: u32) -> Passage {
         let adapter = index(from / self.node.ranks * self.nic.rails + rail);
         let (send, receive) = (&mut self.sends[adapter], &mut self.receives[adapter]);
@@ -188,7 +188,7 @@ impl Network {
     }
 }
 
-/// Where a packet begins and ends while it crosses links.
+/// Times of a packet's head and tail while it crosses links.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     head: Time,
@@ -201,7 +201,7 @@ impl Way {
         self.tail += time;
     }
 
-    /// Through a link that needs `transfer` for the bytes, and is `busy` for them.
+    /// Crosses a link that takes `transfer` for the bytes, and is `busy` with them.
     fn pass(&mut self, free_at: &mut Time, transfer: Time, busy: Time) {
         self.head = self.head.max(*free_at);
         self.tail = self.tail.max(self.head + transfer);

@@ -1,8 +1,8 @@
-//! Which links lie between two nodes of a rail.
+//! Finds the links between two nodes, for each topology.
 
 use crate::sim::{model::Topology, slab::index};
 
-/// A topology of so many nodes.
+/// A topology with its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wiring {
     Crossbar,
@@ -21,12 +21,12 @@ pub(super) enum Wiring {
     },
 }
 
-/// How long a way is.
+/// Length of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hops {
-    /// Switches or routers on it.
+    /// Switches or routers on the path.
     pub(super) switches: u32,
-    /// Links between them that were visited.
+    /// Links between switches that were visited.
     pub(super) links: u32,
 }
 
@@ -40,7 +40,7 @@ impl Wiring {
                     levels += 1;
                     below *= arity;
                 }
-                // The largest tree below the top is there as often as needed, and whole.
+                // There are as many whole copies of the largest subtree below the top as are needed.
                 let places = nodes.next_multiple_of(below);
                 Self::FatTree {
                     arity,
@@ -61,7 +61,7 @@ impl Wiring {
         }
     }
 
-    /// Links of a rail that packets may have to wait for, without those of the adapters.
+    /// Returns the number of links of a rail that packets may wait for, without those of the adapters.
     pub(super) fn links(self) -> usize {
         match self {
             Self::Crossbar => 0,
@@ -102,8 +102,8 @@ impl Wiring {
     }
 }
 
-/// Up to the lowest switch above both nodes, and down. With d-mod-k routing, the digits of the destination choose the links up,
-/// and all ways to one destination come down on the same links.
+/// Goes up to the lowest switch above both nodes, and down again. With d-mod-k routing, the destination's digits choose the links
+/// up, and all paths to one destination come down on the same links.
 fn climb(
     arity: u32,
     (levels, places): (u32, u32),
@@ -125,7 +125,7 @@ fn climb(
     2 * top - 1
 }
 
-/// Along x, then y, then z, each the shorter way round.
+/// Goes along x, then y, then z, each the shorter way round.
 fn walk(size: [u32; 3], (from, to): (u32, u32), visit: &mut impl FnMut(usize)) -> u32 {
     let place = |node: u32| {
         [
@@ -151,7 +151,7 @@ fn walk(size: [u32; 3], (from, to): (u32, u32), visit: &mut impl FnMut(usize)) -
     steps
 }
 
-/// To the router that has the link to the other group, over, and to the destination's router.
+/// Goes to the router with the link to the other group, across, and to the destination's router.
 fn jump(
     (routers, nodes, groups): (u32, u32, u32),
     (from, to): (u32, u32),
@@ -182,13 +182,13 @@ fn jump(
     passed
 }
 
-/// The router of a group that has the link to another group: they take turns.
+/// Returns the router of a group that has the link to another group. The routers take turns.
 fn gate(group: u32, other: u32, routers: u32) -> u32 {
     let nth = if other > group { other - 1 } else { other };
     nth % routers
 }
 
-/// The most cubic torus with room for so many nodes.
+/// Returns the most cubic torus with room for `nodes` nodes.
 fn cube(nodes: u32) -> [u32; 3] {
     let x = (1..=nodes).find(|x| x.saturating_mul(*x).saturating_mul(*x) >= nodes);
     let x = x.unwrap_or(1);
@@ -237,7 +237,7 @@ mod tests {
                 "to {x} {y} {z}"
             );
         }
-        // The far corner's way leads through each axis in turn.
+        // The path to the far corner follows each axis in turn.
         let (_, links) = way(torus, 0, node(1, 1, 1));
         assert_eq!(
             links,

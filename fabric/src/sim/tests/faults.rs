@@ -1,4 +1,4 @@
-//! What faults do to a cluster, and what they may not do.
+//! Tests of what faults do to a cluster, and of what they must not do.
 #![expect(clippy::print_stdout, reason = "seeds and figures are printed")]
 
 use std::{
@@ -13,7 +13,7 @@ use crate::{
     sim::{Cluster, Config, Model, Stats, Transport},
 };
 
-/// 1 µs from end to end, and a processor that takes half of that for a message.
+/// Returns a model with 1 µs from end to end, and a processor that takes half of that per message.
 fn model() -> Model {
     let mut model = Model::default();
     (model.host.send_ns, model.host.recv_ns) = (100, 500);
@@ -30,7 +30,7 @@ fn stage(model: Model, ranks: u32, faults: &str, seed: u64) -> Stage {
     })
 }
 
-/// These, and as many fresh ones as `RIPSTOP_SIM_SEEDS` says.
+/// Returns these seeds, plus as many fresh ones as `RIPSTOP_SIM_SEEDS` says.
 fn seeds(fixed: &[u64]) -> Vec<u64> {
     let fresh = std::env::var("RIPSTOP_SIM_SEEDS").map_or(0, |count| count.parse().unwrap());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -38,7 +38,7 @@ fn seeds(fixed: &[u64]) -> Vec<u64> {
     fixed.iter().copied().chain(first..first + fresh).collect()
 }
 
-/// What a rank has to send, and what it heard from whom.
+/// Messages that a rank has to send, and those it received from each peer.
 #[derive(Default)]
 struct Traffic {
     sent: BTreeMap<(u32, u32), u64>,
@@ -46,7 +46,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Sends numbers to a peer until there are `count`, as far as there is room.
+    /// Sends numbers to a peer up to `count`, as far as there is room.
     fn send(&mut self, rank: &mut Rank, to: u32, count: u64, body: usize) {
         let sent = self.sent.entry((rank.me, to)).or_default();
         while *sent < count {
@@ -64,7 +64,7 @@ impl Traffic {
         }
     }
 
-    /// Takes what a rank has heard: from each peer the numbers in their order, none missing and none twice.
+    /// Takes the messages that a rank received, and checks that the numbers of each peer are in order, complete and unique.
     fn hear(&mut self, rank: &mut Rank) {
         for heard in rank.heard.drain(..) {
             if let Heard::Message(from, body) = heard {
@@ -94,13 +94,13 @@ fn check_that_nothing_is_left(cluster: &Cluster) {
     assert!(world.heap.is_empty());
 }
 
-/// `count` numbers from everybody to everybody.
+/// Exchanges `count` numbers between all pairs of ranks.
 fn exchange(stage: Stage, ranks: u32, count: u64, body: usize) -> Stats {
     let others = |me| (0..ranks).filter(move |to| *to != me);
     exchange_with(stage, others, count, body)
 }
 
-/// As `exchange`, with those peers of a rank that `peers_of` says.
+/// The same as `exchange`, but each rank sends only to the peers that `peers_of` returns.
 fn exchange_with<I: Iterator<Item = u32>>(
     mut stage: Stage,
     peers_of: impl Fn(u32) -> I,
@@ -122,7 +122,7 @@ fn exchange_with<I: Iterator<Item = u32>>(
 
 #[test]
 fn a_million_messages_with_thirty_percent_loss_leak_no_slot() {
-    // A debug build is some twenty times as slow, and shows the same with fewer.
+    // A debug build is about twenty times as slow, and smaller numbers show the same.
     let count = if cfg!(debug_assertions) {
         25_000
     } else {
@@ -193,7 +193,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(digest(8), digest(9));
 }
 
-/// Messages that rank 0 got from each of 64 others within 5 ms.
+/// Returns how many messages rank 0 got from each of 64 peers within 5 ms.
 fn flood(faults: &str, body: usize, seed: u64) -> Vec<u64> {
     let mut stage = stage(model(), 65, faults, seed);
     let mut traffic = Traffic::default();
@@ -213,7 +213,7 @@ fn flood(faults: &str, body: usize, seed: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Jain's index: 1 when all have the same.
+/// Returns Jain's fairness index, which is 1 if all shares are equal.
 fn fairness(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|share| *share as f64).sum();
     let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
@@ -262,7 +262,7 @@ fn a_rail_that_dies_takes_nothing_with_it() {
     assert!(stats.drops > 0 && stats.retransmissions > 0, "{stats:?}");
 }
 
-/// Rank 0 and rank 1 send each other something every 100 µs for 10 ms; who hears of whose end, and when in µs.
+/// Has ranks 0 and 1 send to each other every 100 µs for 10 ms. Returns which rank was notified of which end, and when in µs.
 fn lives_under(faults: &str) -> (Vec<(u32, Heard, u64)>, u64) {
     let mut stage = stage(model(), 2, faults, 1);
     let (mut said, mut messages) = (Vec::new(), 0);
@@ -378,7 +378,7 @@ fn datagrams_that_find_no_slot_are_lost_and_a_rank_reaches_itself() {
     }
 }
 
-/// Everybody sends two numbers to everybody at the same instant. Returns the statistics.
+/// Has all ranks send two numbers to all others at the same instant. Returns the statistics.
 fn connect_all(ranks: u32, faults: &str, seed: u64) -> Stats {
     let all = |me| (0..ranks).filter(move |to| *to != me);
     let stage = stage(Model::preset("qdr").unwrap(), ranks, faults, seed);
@@ -397,15 +397,14 @@ fn ranks_that_all_connect_at_once_get_one_connection_for_each_pair() {
     }
 }
 
-/// As many ranks as a large job has, each with as many peers as there is time for: all pairs of them are what
-/// `benches/sim_connect` connects.
+/// A large job's number of ranks, each with as many peers as the test has time for. `benches/sim_connect` connects all pairs.
 #[test]
 fn four_thousand_ranks_that_connect_at_once_get_one_connection_for_each_pair() {
     let ranks = 4096;
     let peers: u32 = if cfg!(debug_assertions) { 8 } else { 64 };
     for seed in seeds(&[2]) {
         println!("seed {seed}");
-        // Near and far ones, each of whom has this one among its own.
+        // Near and far peers. The relation is symmetric.
         let step = |number: u32| 1 + number * number;
         let steps = (0..peers / 2).flat_map(|number| [step(number), ranks - step(number)]);
         let steps: Vec<u32> = steps.collect();
@@ -423,7 +422,7 @@ fn four_thousand_ranks_that_connect_at_once_get_one_connection_for_each_pair() {
     }
 }
 
-/// When the last of the first messages is heard, in nanoseconds, if one rank of two sends, or both do.
+/// Returns when the last of the first messages is received, in nanoseconds, if one rank of two sends, or both do.
 fn first_contact(senders: u32) -> u64 {
     let mut model = Model::preset("qdr").unwrap();
     model.node.ranks = 1;
@@ -443,7 +442,7 @@ fn first_contact(senders: u32) -> u64 {
 #[test]
 fn a_first_message_waits_for_the_queue_pairs_of_both_sides() {
     let cost = Model::preset("qdr").unwrap().nic.connect_ns;
-    // Who is asked makes its own when it is asked; two who ask each other make theirs at the same time.
+    // A rank that is asked makes its queue pair then; two ranks that ask each other make theirs at the same time.
     for (senders, creations) in [(1, 2), (2, 1)] {
         let last = first_contact(senders);
         let made = creations * cost;
@@ -454,7 +453,7 @@ fn a_first_message_waits_for_the_queue_pairs_of_both_sides() {
     }
 }
 
-/// Ranks on queue-pair hardware, two on a node, where a node may have so many queue pairs.
+/// Returns ranks on hardware with queue pairs, two ranks per node, with a limit of queue pairs per node.
 fn scarce(ranks: u32, queue_pairs_max: u32, faults: &str, seed: u64) -> Stage {
     let mut model = Model::preset("qdr").unwrap();
     model.node.ranks = 2;
@@ -482,7 +481,7 @@ fn all_pairs_speak_though_only_a_few_can_be_connected_at_a_time() {
             println!("seed {seed}: {ranks} ranks, {max} for each node, {faults}");
             let stats = exchange_with(scarce(ranks, max, faults, seed), others(ranks), 20, 8);
             println!("{stats:?}");
-            // But for the other rank of the node.
+            // All pairs except those within a node.
             let pairs = u64::from(ranks * (ranks - 2));
             let most = u64::from((max / 2).max(2) * ranks);
             assert!(stats.queue_pairs >= pairs && stats.evictions >= (pairs - most) / 2);
@@ -490,8 +489,8 @@ fn all_pairs_speak_though_only_a_few_can_be_connected_at_a_time() {
     }
 }
 
-/// Numbers from everybody to everybody, and rank 3 is killed. From 20 ms on there are more peers than before. The others hear all
-/// of each other's.
+/// Exchanges numbers between all ranks while rank 3 is killed. From 20 ms on each rank has more peers than before. The other
+/// ranks must receive all of each other's messages.
 fn survive(faults: &str, seed: u64) {
     let (ranks, count, killed) = (8_u32, 20, 3);
     let mut stage = scarce(ranks, 4, faults, seed);
@@ -516,7 +515,7 @@ fn survive(faults: &str, seed: u64) {
 #[test]
 fn who_is_killed_with_all_its_queue_pairs_in_use_stops_nobody() {
     for seed in seeds(&[1]) {
-        // Also between the moment when its host has said something to a new peer and the one when that leaves.
+        // Also kill it between the moment when its host posts to a new peer and the moment when the message leaves.
         let close = (0..40).map(|step| 20_000_000 + step * 100);
         for at in (0..40).map(|step| step * 1_000_000).chain(close) {
             println!("seed {seed}: at {at} ns");
@@ -566,7 +565,7 @@ fn what_is_connected_at_the_start_waits_for_both_ends_and_for_nothing_else() {
             }
             None
         });
-        // Two queue pairs for each rank, and the second rank of a node comes after the first.
+        // Each rank makes two queue pairs, and the second rank of a node starts after the first.
         for (rank, turn) in [(2, 1), (3, 2)] {
             let made = 2 * turn * cost / u64::from(threads);
             assert!((made..made + 20_000).contains(&last[rank]), "{last:?}");
@@ -592,7 +591,7 @@ fn what_is_connected_at_the_start_waits_for_both_ends_and_for_nothing_else() {
     }
 }
 
-/// All pairs of ranks on two queue pairs a node, and short messages without any.
+/// Covers all pairs of ranks, with few queue pairs per node, and with short messages that need none.
 #[test]
 fn short_messages_wait_for_no_queue_pairs_and_keep_their_order_when_there_are_some() {
     let hybrid = |ranks, queue_pairs_max, faults: &str, seed| {
@@ -606,7 +605,7 @@ fn short_messages_wait_for_no_queue_pairs_and_keep_their_order_when_there_are_so
         })
     };
     let others = |me| (0..6).filter(move |to| *to != me);
-    // A few are not worth a connection.
+    // A few messages are not worth a connection.
     let few = exchange_with(hybrid(6, u32::MAX, "", 1), others, 15, 8);
     assert_eq!((few.queue_pairs, few.connections), (0, 0));
     assert!(few.time_ns < Model::preset("qdr").unwrap().nic.connect_ns);

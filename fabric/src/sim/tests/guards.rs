@@ -1,4 +1,4 @@
-//! Owners that know whom they let in.
+//! Tests of memory whose owner decides which ranks may access it.
 
 use std::sync::{
     Arc, Weak,
@@ -13,7 +13,7 @@ use crate::{
 
 const LEN: usize = 64;
 
-/// Lets rank 0 in while it is open.
+/// Lets rank 0 access the memory while it is open.
 #[derive(Debug, Default)]
 struct Door {
     open: AtomicBool,
@@ -25,7 +25,7 @@ impl Doorkeeper for Door {
     }
 }
 
-/// Rank 0 writes to the part of rank 1's memory that starts at `at`, of which the first half has a door.
+/// Has rank 0 write to rank 1's memory from `at` on. The first half of that memory has a door.
 fn put(door: &Arc<Door>, at: usize) -> Vec<Heard> {
     let mut stage = Stage::new(Model::preset("hdr").unwrap(), 2);
     let owner = stage.ranks[1].as_mut().unwrap();

@@ -1,4 +1,4 @@
-//! What task lists take: of hosts, and of adapters.
+//! Tests of what task lists cost hosts and adapters.
 
 use super::{
     stage::{Heard, Stage},
@@ -13,18 +13,19 @@ use crate::{
 const LEN: usize = 64 << 10;
 const TRIGGERED_NS: u64 = 41;
 const TASKS: usize = 3;
-/// Of a copy that waits for nothing and whose end nobody counts: itself, and that it has begun.
+/// Triggered operations of a copy that waits for nothing and has no completion counter: the copy, and the count that it has
+/// begun.
 const OPERATIONS: u64 = 2;
 
-/// Two ranks on a node.
+/// Returns a model with two ranks on a node.
 fn model() -> Model {
     let mut model = odd_model();
     (model.nic.triggered_ns, model.node.ranks) = (TRIGGERED_NS, 2);
     model
 }
 
-/// The ranks post copies of `len` bytes. Returns when each was through with posting, and heard that its list has begun; and when
-/// nothing happened any more.
+/// Has the ranks post copies of `len` bytes. Returns when each rank finished posting, when each was notified that its list has
+/// begun, and when nothing happened any more.
 fn copies(len: usize, posts: [bool; 2]) -> ([u64; 2], [u64; 2], u64) {
     let mut stage = Stage::new(model(), 2);
     let memory = stage.ranks.iter_mut().flatten().map(|rank| {

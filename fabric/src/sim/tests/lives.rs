@@ -1,4 +1,4 @@
-//! Turns: who gets one and when, and what happens to ranks that compute, pause, close and die.
+//! Tests of turns: which rank gets one and when, and what happens to ranks that compute, pause, close and die.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::{
     sim::{Cluster, Config, Model, Step},
 };
 
-/// What rank 0 notes in its turns while the others send to it once, at `sends_at` (nanoseconds): when, and for whom.
+/// Returns what rank 0 records in its turns while each other rank sends to it once, at `sends_at` (in nanoseconds): when it had a
+/// turn, whether for the agent, and what it received.
 fn turns_while_computing(agent: bool, sends_at: u64) -> Vec<(u64, bool, usize)> {
     let mut model = Model::default();
     model.host.agent = agent;
@@ -170,7 +171,7 @@ fn a_rank_that_closes_is_reported_to_those_it_had_to_do_with() {
     stage.go_on(|_| None);
     assert_eq!(stage.heard(1).last(), Some(&Heard::Down(0, Down::Finished)));
     assert!(stage.heard(2).is_empty());
-    // A stranger hears of it when it asks.
+    // A rank without contact learns of the end when it tries to communicate.
     let mut asked = false;
     stage.run(|rank| {
         if rank.me == 2 && !std::mem::replace(&mut asked, true) {
@@ -181,7 +182,7 @@ fn a_rank_that_closes_is_reported_to_those_it_had_to_do_with() {
     assert_eq!(stage.heard(2), [Heard::Down(0, Down::Finished)]);
 }
 
-/// All send to all, some of it at the same time.
+/// Has all ranks send to all others, some of them at the same time.
 fn chatter(seed: u64) -> (u64, u64) {
     let config = Config {
         model: odd_model(),
@@ -215,7 +216,7 @@ fn who_cannot_be_is_refused_by_name() {
     );
 }
 
-/// Rank 0 puts 1 MiB into memory of rank 1, and gets as much from it; after 1 µs of that something happens to one of them.
+/// Has rank 0 put 1 MiB into memory of rank 1 and get the same amount from it. After 1 µs something happens to one of them.
 /// Returns the stage, and rank 1's memory, which the put fills with ones.
 fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, Region) {
     const LEN: usize = 1 << 20;
@@ -298,7 +299,7 @@ fn what_a_killed_rank_takes_back_or_watches_is_nothing_any_more() {
         tasks: &[task],
         token,
     });
-    // Its adapter has the task under way now.
+    // Its adapter has the task in flight now.
     stage.cluster.kill(0);
     let rank = stage.ranks[0].as_mut().unwrap();
     rank.post(Command::Cancel { token });
@@ -379,7 +380,7 @@ fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
 
 #[test]
 fn a_rank_that_was_given_up_reaches_no_memory_of_those_who_did() {
-    // As a partition would: rank 1 is told that rank 0 has failed, and may free what rank 0 was reading and writing.
+    // Like a partition: rank 1 is notified that rank 0 has failed, and may free memory that rank 0 was accessing.
     let (mut stage, region) = interrupted(|cluster| cluster.lock().tell_down(1, 0, Down::Failed));
     assert_eq!(stage.heard(0), [Heard::Failed(1), Heard::Failed(2)]);
     assert_eq!(stage.heard(1), [Heard::Down(0, Down::Failed)]);
@@ -401,8 +402,8 @@ fn a_rank_that_was_given_up_reaches_no_memory_of_those_who_did() {
     assert_eq!(first_byte(&region), 0);
 }
 
-/// Rank 0 puts what begins with `put` into memory of rank 1, and gets other memory of it, which begins with `got`. Returns the
-/// digest, and what is then at the place of the put and where the get went.
+/// Has rank 0 put bytes that begin with `put` into memory of rank 1, and get other memory of it, which begins with `got`. Returns
+/// the digest, and the bytes that are then at the targets of the put and of the get.
 fn carried(put: u8, got: u8, hash_from: u64) -> (u64, u8, u8) {
     const LEN: usize = 100_000;
     let mut stage = Stage::of(Config {

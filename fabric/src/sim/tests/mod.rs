@@ -1,4 +1,4 @@
-//! Claims about simulated time: what is heard when, and that it is the same each time.
+//! Tests of simulated time: what happens when, and that it is the same in each run.
 
 mod faults;
 mod guards;

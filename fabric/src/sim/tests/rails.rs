@@ -1,4 +1,4 @@
-//! Long commands over one to four rails of a simulated machine: what spec H3 to H6 and H10 ask for.
+//! Tests of long commands over one to four rails of a simulated machine.
 
 #![expect(clippy::print_stdout, reason = "the figures of the checks are printed")]
 
@@ -13,7 +13,7 @@ use crate::{
 const MIB: usize = 1 << 20;
 const MACHINES: [&str; 4] = ["bxi", "bxi-2", "bxi-3", "bxi-4"];
 
-/// Two ranks, and memory of each that the other reaches.
+/// Two ranks, each with memory that the other can access.
 struct Pair {
     cluster: Cluster,
     drivers: [Sim; 2],
@@ -26,7 +26,7 @@ impl Pair {
         let cluster = Cluster::new(Config {
             model: Model::preset(machine).expect("a preset"),
             faults: faults.parse::<Faults>().expect("faults"),
-            // Nobody looks at the bytes, so there need not be any.
+            // The tests do not check the bytes, so none need to be copied.
             hash_from: 1,
             lengths_only: true,
             free_running: true,
@@ -45,7 +45,7 @@ impl Pair {
             regions,
             keys,
         };
-        pair.put(&[0, 1], 8); // they have met
+        pair.put(&[0, 1], 8); // make first contact
         pair
     }
 
@@ -53,7 +53,7 @@ impl Pair {
         self.cluster.clock().load(Relaxed)
     }
 
-    /// The nanoseconds until puts of so many bytes, of these ranks at the same time, are complete.
+    /// Returns the nanoseconds until puts of `len` bytes, posted by these ranks at the same time, are complete.
     fn put(&mut self, from: &[usize], len: usize) -> u64 {
         let start = self.now();
         for &rank in from {
@@ -122,7 +122,7 @@ fn three_rails_are_half_as_good_again_as_two() {
     assert!(100 * two >= 145 * three);
 }
 
-/// One, a half and two quarters, and nobody says so: together they are two.
+/// Rails with relative speeds of one, one half and twice one quarter, unknown to the sender: their sum is two.
 #[test]
 fn unequal_rails_add_up() {
     let len = 256 * MIB;

@@ -1,4 +1,4 @@
-//! A few simulated ranks, each of which does in its turns what a test says.
+//! A stage for tests: a few simulated ranks, each of which does in its turns what a test says.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use crate::{
     sim::{Cluster, Config, Model, Sim, Step},
 };
 
-/// Ranks, and what they heard.
+/// The ranks, and what each has received.
 pub(super) struct Stage {
     pub(super) cluster: Cluster,
     pub(super) ranks: Vec<Option<Rank>>,
@@ -17,12 +17,12 @@ pub(super) struct Rank {
     pub(super) me: u32,
     pub(super) driver: Sim,
     pub(super) heard: Vec<Heard>,
-    /// It is the progress agent's turn.
+    /// True in a turn of the progress agent.
     pub(super) computing: bool,
     pub(super) cluster: Cluster,
 }
 
-/// Something that a sink was told.
+/// A call to the sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Message(u32, Vec<u8>),
@@ -59,8 +59,8 @@ impl Stage {
         }
     }
 
-    /// Gives every rank a first turn, and lets the world go on until nothing happens any more. `turn` is called in each turn,
-    /// after progress, and says when the rank must look again.
+    /// Gives every rank a first turn, and runs the world until nothing happens any more. `turn` is called in each turn, after
+    /// progress, and returns when the rank must have its next turn.
     pub(super) fn run(&mut self, turn: impl FnMut(&mut Rank) -> Option<u64>) {
         (0..)
             .zip(&self.ranks)
@@ -89,14 +89,14 @@ impl Stage {
         self.ranks[rank].as_ref().map_or(&[], |rank| &rank.heard)
     }
 
-    /// Nanoseconds.
+    /// Returns the time in nanoseconds.
     pub(super) fn now(&self) -> u64 {
         self.cluster.clock().load(Relaxed)
     }
 }
 
 impl Rank {
-    /// Nanoseconds.
+    /// Returns the time in nanoseconds.
     pub(super) fn now(&self) -> u64 {
         self.cluster.clock().load(Relaxed)
     }

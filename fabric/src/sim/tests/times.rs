@@ -1,4 +1,4 @@
-//! When things happen, against closed formulas.
+//! Tests of when things happen, compared with closed formulas.
 
 use super::stage::{Heard, Stage};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     sim::{HostModel, Model, NetworkModel, NicModel, NodeModel, Noise, Topology},
 };
 
-/// Every constant differs, so that none can stand for another.
+/// Returns a model in which every constant differs, so that none can be mistaken for another.
 pub(super) fn odd_model() -> Model {
     Model {
         name: "odd".to_owned(),
@@ -41,7 +41,7 @@ pub(super) fn odd_model() -> Model {
     }
 }
 
-/// LogGP, from the start of the post to the end of the receiver's turn of progress, in picoseconds.
+/// Returns the LogGP time from the start of the post to the end of the receiver's turn of progress, in picoseconds.
 fn one_way(model: &Model, len: u64, asleep: bool) -> u64 {
     let (host, nic, network) = (&model.host, &model.nic, &model.network);
     let wake = if asleep { host.wake_ns } else { 0 };
@@ -118,7 +118,7 @@ fn an_agent_that_sleeps_while_its_application_computes_has_to_be_woken() {
     }
 }
 
-/// When the last byte of all flows is taken: each flow is 64 messages of 64 KiB. Queues are longer than that.
+/// Returns when the last byte of all flows is taken. Each flow is 64 messages of 64 KiB, for which the queues have room.
 fn flows_end_at(model: &Model, ranks: u32, flows: &[(u32, u32)]) -> u64 {
     let mut stage = Stage::new(model.clone(), ranks);
     let (mut started, mut last) = (vec![false; ranks as usize], 0);
@@ -138,7 +138,7 @@ fn flows_end_at(model: &Model, ranks: u32, flows: &[(u32, u32)]) -> u64 {
 
 const MESSAGES: u64 = 64;
 
-/// A ring of eight nodes, of which only the links and adapters cost.
+/// Returns a ring of eight nodes, in which only links and adapters cost time.
 fn ring() -> Model {
     let mut model = Model::default();
     model.network.topology = Topology::Torus { size: [8, 1, 1] };
@@ -160,12 +160,12 @@ fn two_flows_over_one_link_take_twice_the_time_and_apart_they_do_not() {
         alone,
         "a link has two directions"
     );
-    // Both cross the link from node 1 to node 2.
+    // Both flows cross the link from node 1 to node 2.
     assert_eq!(
         flows_end_at(&model, 8, &[(0, 2), (1, 3)]),
         2 * transfer + 1000
     );
-    // Both end at node 2's adapter, and come from two sides.
+    // Both flows end at node 2's adapter, from two sides.
     assert_eq!(
         flows_end_at(&model, 8, &[(1, 2), (3, 2)]),
         2 * transfer + 1000
@@ -242,7 +242,7 @@ fn within_a_node_the_origins_processor_copies_what_is_put_or_got() {
         }
         None
     });
-    // The copy is the transfer: it takes no time twice.
+    // The copy is the transfer, so its time counts once.
     let way = nic.command_ns + 2 * node.latency_ns;
     let told = host.detect_ns + host.wake_ns + host.recv_ns;
     assert_eq!(done_at, posts + copies + way + told);
@@ -252,8 +252,8 @@ fn within_a_node_the_origins_processor_copies_what_is_put_or_got() {
     }
 }
 
-/// When a put or a get of `len` bytes from or to rank 1 is complete at rank 0, and when short messages that rank 0 sends to rank
-/// 1 every 10 µs meanwhile are taken.
+/// Returns when a put or a get of `len` bytes between ranks 0 and 1 is complete at rank 0, and when short messages that rank 0
+/// sends to rank 1 every 10 µs meanwhile are taken.
 fn one_sided_ends_at(model: &Model, len: usize, is_put: bool) -> (u64, Vec<u64>) {
     let mut stage = Stage::new(model.clone(), 2);
     let far = stage.ranks[1].as_mut().unwrap();
@@ -346,7 +346,7 @@ fn short_messages_wait_for_one_chunk_of_bulk_at_most() {
     let chunk = (64 << 10) * 80 / 1000;
     assert!(heard.len() as u64 > ends / 12_000, "{heard:?}");
     for (nth, at) in (1..).zip(&heard) {
-        // The nth was sent after n times 10 µs, and some turns of a nanosecond.
+        // Message number n was sent after n times 10 µs, plus some turns of a nanosecond.
         let sent = nth * 10_000;
         assert!(
             (sent + 1000..sent + 1100 + chunk).contains(at),
@@ -377,7 +377,7 @@ fn noise_makes_turns_and_computations_longer() {
         every_ns,
         detour_ns,
     });
-    // One ninth on top, give or take one detour.
+    // One ninth is added, give or take one detour.
     assert!((11_100_000..11_122_000).contains(&fixed), "{fixed}");
     assert!(
         computed(Noise::Exponential {

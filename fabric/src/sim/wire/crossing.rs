@@ -1,4 +1,4 @@
-//! The way through the network, and what becomes of a frame on it.
+//! What happens to a frame on its way through the network.
 
 use super::{
     super::{
@@ -10,7 +10,7 @@ use super::{
     Frame,
 };
 
-/// Which flow a packet is of, and how many of that went before it.
+/// A packet's place in its flow: the number of packets of the flow before it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sim) struct Place {
     flow: Flow,
@@ -18,7 +18,7 @@ pub(in crate::sim) struct Place {
 }
 
 impl Flow {
-    /// Counts a packet.
+    /// Counts a packet of this flow, and returns its place.
     pub(in crate::sim) const fn next(self, count: &mut u32) -> Place {
         let nth = *count;
         *count = nth.wrapping_add(1);
@@ -26,32 +26,32 @@ impl Flow {
     }
 }
 
-/// Who sends what over which rail.
+/// One crossing of the network: between which ranks, over which rail, and of what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip<'a> {
     pub(super) at: Time,
     pub(super) pair: (u32, u32),
     pub(super) rail: u32,
-    /// Which one of its flow.
+    /// The packet's place in its flow.
     pub(super) place: Place,
-    /// Bytes, and what the adapter has to do before them; `None` for an urgent packet, which waits for no link.
+    /// Bytes, and the time that the adapter first spends on them. `None` for an urgent packet, which does not wait for links.
     pub(super) load: Option<(u64, Time)>,
-    /// What is written on the wire, when anybody looks at it.
+    /// Bytes on the wire, or empty if no fault looks at them.
     pub(super) image: &'a [u8],
 }
 
-/// What became of it.
+/// Result of a crossing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crossed {
-    /// When it would arrive if nothing were wrong.
+    /// Time at which the packet would arrive without faults.
     pub(super) due: Time,
-    /// When the next packet of the same transfer should leave.
+    /// Time at which the next packet of the same transfer should leave.
     pub(super) next: Time,
     pub(super) arrivals: [Option<Time>; 2],
 }
 
 impl World {
-    /// Sends a word about a connection, which leaves at `at`.
+    /// Sends a message about a connection, which leaves at `at`.
     pub(in crate::sim) fn send_word(
         &mut self,
         pair: (u32, u32),
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// What becomes of something on its way.
+    /// Sends something through the network, and decides which faults happen to it.
     pub(super) fn cross(&mut self, trip: Trip<'_>) -> Crossed {
         let (from, to) = trip.pair;
         let rail = self.live_rail(trip.rail, trip.at);
@@ -109,7 +109,7 @@ impl World {
         };
         let wire = self.wire();
         let fate = wire.faults.judge(&crossing, wire.seed);
-        // What is on a rail when it dies is lost with it.
+        // A packet that is on a rail when the rail dies is lost.
         let lost = fate.lost || wire.faults.rail_is_dead(rail, passage.arrives);
         let damaged = fate
             .damage
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// The rail, or another one if it is dead.
+    /// Returns the rail, or another one if it is dead.
     fn live_rail(&mut self, rail: u32, now: Time) -> u32 {
         let rails = self.network.rails();
         let faults = &self.wire().faults;
@@ -136,7 +136,7 @@ impl World {
         live.next().unwrap_or(rail)
     }
 
-    /// What is on the wire for a packet, if anybody looks at it: flipped bits must be seen.
+    /// Returns a packet's bytes on the wire, or nothing if no fault flips bits: only then are the bytes compared.
     pub(super) fn image(&mut self, front: &[u8], slot: u32) -> Vec<u8> {
         if !self.wire().faults.corrupts() {
             return Vec::new();
@@ -147,12 +147,12 @@ impl World {
     }
 }
 
-/// Whether the checksum of a frame tells that it was damaged. Flips that undo each other do no harm.
+/// Returns true if the checksum of a frame reveals the damage. Flips that cancel each other out do no harm.
 fn is_seen(damage: Damage, image: &[u8]) -> bool {
     let mut received = image.to_vec();
     damage.apply(&mut received);
     Crc32c::new().with(&received).get() != Crc32c::new().with(image).get()
 }
 
-/// Packets of a flow are taken to leave at least 10 ns apart.
+/// Packets of a flow are assumed to leave at least 10 ns apart, in picoseconds.
 const SPACING_MIN: Time = 10_000;

@@ -1,4 +1,4 @@
-//! Lanes: packets from one rank to another on one rail, with the two halves of go-back-n.
+//! Lanes: the packets from one rank to another on one rail, with both halves of go-back-n.
 
 use super::{
     super::{
@@ -12,7 +12,7 @@ use super::{
 use crate::{driver::Down, sim::faults::Flow};
 
 impl World {
-    /// Sends what a lane may send now.
+    /// Sends the packets that a lane may send now. Returns when the next one of the same transfer should leave.
     pub(super) fn transmit(&mut self, lane: u32) -> Time {
         let now = self.now;
         let mut next = now;
@@ -49,7 +49,7 @@ impl World {
         next
     }
 
-    /// Plans the next look at a lane, or gives its peer up.
+    /// Plans the lane's next timeout, or gives up its peer.
     fn plan_lane(&mut self, lane: u32) {
         let now = self.now;
         let state = &mut self.wire().lanes[lane];
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// A planned look at a lane.
+    /// Handles a planned timeout of a lane.
     pub(in crate::sim) fn look_at_lane(&mut self, lane: u32) {
         let now = self.now;
         let state = &mut self.wire().lanes[lane];
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// The peer was silent for too long.
+    /// Gives up a peer that was silent for too long.
     fn give_up(&mut self, lane: u32) {
         let state = &mut self.wire().lanes[lane];
         let (from, to, expected) = (state.from, state.to, state.receiver.expected());
@@ -92,7 +92,7 @@ impl World {
         self.tell_down(from, to, Down::Failed);
     }
 
-    /// A frame is at the other end.
+    /// Handles a frame that has reached the other end.
     pub(in crate::sim) fn take_frame(&mut self, frame: u32) {
         match self.wire().frames.remove(frame) {
             Frame::Data { lane, data, parcel } => self.take_data(lane, data, parcel),
@@ -202,7 +202,7 @@ impl World {
     }
 }
 
-/// Packets of a lane under way: at 12.5 GB/s and 2 µs a way, 256 of 200 bytes fill it.
+/// Most packets of a lane in flight. At 12.5 GB/s and a latency of 2 µs, 256 packets of 200 bytes fill the path.
 const WINDOW: u32 = 256;
-/// Ways that a peer may be silent, where a way takes long.
+/// Number of one-way trips for which a peer may be silent, on long paths.
 const SILENCE_TRIPS: u64 = 1000;

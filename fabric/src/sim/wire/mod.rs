@@ -1,13 +1,13 @@
-//! What faults do where packets leave their adapters, and how adapters repair it.
+//! Faults that happen to packets where they leave their adapters, and how adapters repair them.
 //!
-//! A world without faults, without few receive slots and without connections has no [`Wire`], and nothing here costs it
-//! anything. With one, a packet that [leaves](World::leave) waits for its connection (`dial`), then goes through a lane: the
-//! packets from one rank to another on one rail, with the two halves of go-back-n (`goback`). Each transmission is a *frame*, and
-//! [`World::cross`] says what becomes of it. What a lane's receiver takes [arrives](World::arrive) as it would without. With
-//! [`Transport::Datagram`] there are no lanes, and faults hit the packets themselves.
+//! A world has no [`Wire`], and pays nothing for it, if there are no faults, enough receive slots and no connections. With a
+//! wire, a packet that [leaves](World::leave) waits for its connection (`dial`). It then goes through a lane: the packets from
+//! one rank to another on one rail, with both halves of go-back-n (`goback`). Each transmission is a *frame*, and
+//! [`World::cross`] decides what happens to it. A packet that the lane's receiver takes [arrives](World::arrive) as it would
+//! without a wire. With [`Transport::Datagram`] there are no lanes, and faults hit the packets themselves.
 //!
-//! A packet stays in the world's slab until the receiver has taken it, so frames need no copies: whatever comes again after that
-//! is known by its number and not looked at. Answers take the way of urgent packets: they wait for no link.
+//! A packet stays in the world's slab until the receiver has taken it, so frames need no copies. A duplicate that comes later is
+//! recognized by its number and ignored. Answers are sent as urgent packets, which do not wait for links.
 
 mod crossing;
 mod lanes;
@@ -31,49 +31,49 @@ use super::{
 pub(super) struct Wire {
     pub(super) faults: Faults,
     seed: u64,
-    /// Packets go through lanes.
+    /// True if packets go through lanes.
     repairs: bool,
     pub(super) dial: Option<Dial>,
     lanes: Slab<Lane>,
     pub(super) frames: Slab<Frame>,
-    /// The receive slots of ranks that have few, and when somebody is called again.
+    /// Receive slots of each rank that has few, and the time at which its next lost call would be repeated.
     pools: BTreeMap<u32, (Pool, Time)>,
     done: Vec<Parcel>,
 }
 
-/// From one rank to another, on one rail.
+/// The packets from one rank to another on one rail.
 #[derive(Debug)]
 struct Lane {
     from: u32,
     to: u32,
     rail: u8,
-    /// The lane of the same ranks on another rail.
+    /// Another lane of the same ranks, on another rail.
     next: Option<u32>,
-    /// Packets and answers that crossed the network.
+    /// Packets that crossed the network.
     crossed: u32,
     answers: u32,
-    /// The connection heard that data came.
+    /// True if the connection was notified that data arrived.
     met: bool,
-    /// The next look at the sender that is planned.
+    /// Time of the sender's next planned timeout.
     timer: Time,
-    /// From end to end when nothing is in the way.
+    /// Latency of the path without other traffic.
     distance: Time,
     sender: Sender<Parcel>,
     receiver: Receiver,
 }
 
-/// A packet in a lane: where it is until it is taken, and its bytes on the wire.
+/// A packet in a lane: its slot until it is taken, and its bytes on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parcel {
     slot: u32,
     len: u64,
-    /// What its adapter has to do before it leaves.
+    /// Time that its adapter spends on it before it leaves.
     toll: Time,
-    /// It goes by the queue pairs of its ends.
+    /// True if it goes through the queue pairs of its ends.
     connected: bool,
 }
 
-/// Something in the network, between two adapters.
+/// A frame in the network, between two adapters.
 #[derive(Debug)]
 pub(super) enum Frame {
     Data {
@@ -85,7 +85,7 @@ pub(super) enum Frame {
         lane: u32,
         answer: Answer,
     },
-    /// A word about a connection.
+    /// A message about a connection.
     Dial {
         from: u32,
         to: u32,
@@ -94,7 +94,7 @@ pub(super) enum Frame {
 }
 
 impl Wire {
-    /// `None` when nothing goes wrong, nothing is scarce and nothing is to be connected.
+    /// Returns `None` if there are no faults, no scarce slots and no connections to make.
     pub(super) fn new(config: &Config) -> Option<Box<Self>> {
         let reliable = config.transport == Transport::Reliable;
         let repairs = reliable && (config.faults.disturbs() || config.faults.exhausts());
@@ -114,7 +114,7 @@ impl Wire {
         }))
     }
 
-    /// What is on its way, is kept to be sent again, waits for a connection, or holds a slot.
+    /// Returns how many things are in flight, are kept for retransmission, wait for a connection, or hold a slot.
     #[cfg(test)]
     pub(super) fn under_way(&self) -> usize {
         let kept: usize = self.lanes.iter().map(|(_, lane)| lane.sender.len()).sum();
@@ -123,7 +123,7 @@ impl Wire {
         self.frames.iter().count() + kept + index(slots) + dialling
     }
 
-    /// Bytes that it takes, without what waits in it.
+    /// Returns how many bytes this takes, without what waits in it.
     pub(super) fn footprint(&self) -> usize {
         let dial = self.dial.as_ref().map_or(0, Dial::footprint);
         dial + self.lanes.footprint() + self.frames.footprint()
@@ -136,8 +136,7 @@ impl World {
         wire.unwrap_or_else(|| unreachable!("what is on the wire came there through it"))
     }
 
-    /// A packet between two ranks leaves its adapter, and there is a wire. Returns when the next one of the same transfer should
-    /// leave.
+    /// Sends a packet between two ranks through the wire. Returns when the next one of the same transfer should leave.
     pub(super) fn leave_by_wire(&mut self, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
@@ -150,7 +149,7 @@ impl World {
         }
     }
 
-    /// A packet leaves that does not wait any more.
+    /// Sends a packet that need not wait any more.
     pub(super) fn leave_in(&mut self, way: Way, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
@@ -177,7 +176,7 @@ impl World {
         self.transmit(lane)
     }
 
-    /// A packet leaves for which nobody repairs anything. Faults do not reach the word that a rank has closed.
+    /// Sends a packet without repair. Faults do not affect the notification that a rank has closed.
     fn leave_unrepaired(&mut self, slot: u32, rail: u32, toll: Time) -> Time {
         let packet = &self.packets[slot];
         let (pair, len) = ((packet.from, packet.to), packet.len());
@@ -207,12 +206,12 @@ impl World {
         crossed.next
     }
 
-    /// How long an urgent packet takes.
+    /// Returns how long an urgent packet takes.
     fn distance(&self, from: u32, to: u32) -> Time {
         self.network.express(0, (from, to)).arrives
     }
 
-    /// Plans what happens to hosts.
+    /// Plans the faults of hosts.
     pub(super) fn plan_strikes(&mut self) {
         if let Some(wire) = &self.wire {
             for (fault, number) in wire.faults.host_faults().zip(0..) {
@@ -221,7 +220,7 @@ impl World {
         }
     }
 
-    /// Something happens to a host.
+    /// Carries out a fault of a host.
     pub(super) fn strike(&mut self, number: u32) {
         let fault = self.wire().faults.host_faults().nth(index(number));
         if let Some(fault) = fault {
@@ -232,7 +231,8 @@ impl World {
         }
     }
 
-    /// A rank does not hear a peer: it was killed, or has given the peer up, which therefore must give it up too.
+    /// Returns true if a rank ignores a peer: the rank was killed, or has given up the peer, which must therefore give up the
+    /// rank too.
     pub(super) fn is_deaf(&self, rank: u32, peer: u32) -> bool {
         let given_up =
             self.departed && self.knows_down(rank, peer) && self.hosts[index(peer)].is_open();
@@ -240,5 +240,5 @@ impl World {
     }
 }
 
-/// No answer is late by less than 100 ns.
+/// Shortest time, in picoseconds, after which an answer counts as late (100 ns).
 const SLACK_MIN: Time = 100_000;

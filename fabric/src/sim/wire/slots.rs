@@ -1,4 +1,4 @@
-//! Receive slots, where they are few: who gets one, and who is called when one is free.
+//! Receive slots, if they are few: which message gets one, and which sender is called when one is free.
 
 use super::{
     super::{
@@ -11,7 +11,7 @@ use super::{
 };
 
 impl World {
-    /// Whether a message may have a slot that needs one; in a lane it has it already.
+    /// Returns true unless a message needs a slot and there is none. A message in a lane has its slot already.
     pub(in crate::sim) fn takes_slot(&mut self, slot: u32) -> bool {
         if self.wire.as_ref().is_none_or(|wire| wire.repairs) || !self.needs_slot(slot) {
             return true;
@@ -23,7 +23,7 @@ impl World {
         taken
     }
 
-    /// Whether a packet takes one of few slots. Makes the slots as many as there are now.
+    /// Returns true if a packet takes one of few slots. Also updates the number of slots to that of the current time.
     pub(super) fn needs_slot(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
         let (from, to, now) = (packet.from, packet.to, self.now);
@@ -41,7 +41,7 @@ impl World {
         true
     }
 
-    /// A host has taken a message out of its inbox, at its local time.
+    /// Frees the slot of a message that a host has taken out of its inbox, at the host's local time.
     pub(in crate::sim) fn free_slot(&mut self, rank: u32) {
         if let Some(wire) = &mut self.wire
             && let Some((pool, _)) = wire.pools.get_mut(&rank)
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// Calls those who wait for a slot of this rank.
+    /// Calls the senders that wait for a slot of this rank.
     pub(super) fn call(&mut self, rank: u32) {
         let now = self.local(rank);
         loop {
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// A call may have been lost.
+    /// Repeats calls that may have been lost.
     pub(in crate::sim) fn call_again(&mut self, rank: u32) {
         let now = self.now;
         if let Some((_, timer)) = self.wire().pools.get_mut(&rank)
@@ -85,5 +85,5 @@ impl World {
     }
 }
 
-/// Ways for which a call is good: what was called may wait behind others in front of a link.
+/// Trips for which a call is waited for. The called packet may wait behind others in front of a link.
 const CALL_TRIPS: u64 = 64;
