@@ -1,4 +1,4 @@
-//! Peers that die, pause, or cannot be reached, on a driver that does not say so.
+//! Failed, paused and unreachable peers, on a driver that does not report failures.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ fn silent(reliable: bool) -> Net {
     }
 }
 
-/// Twice the interval, and the turns it takes to notice.
+/// Twice the detection interval, plus the turns it takes to notice.
 const LIMIT: u64 = 2 * DETECT + 4 * TICK;
 
 #[test]
@@ -66,7 +66,7 @@ fn nobodys_silence_counts_before_it_is_known_where_they_are() {
     assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
 }
 
-/// The agent sleeps without a deadline while nothing is waited for, and an executor of somebody else's makes no turns.
+/// The agent sleeps without a deadline while nothing is waited for, and a foreign executor makes no turns.
 #[test]
 fn who_is_asleep_is_told_of_the_first_wait_also_if_it_is_the_agent() {
     for is_agent in [false, true] {
@@ -131,7 +131,7 @@ fn both_sides_of_a_partition_hear_of_it_and_it_stays_when_it_heals() {
         world.run_for(LIMIT);
         assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
         world.net.heal();
-        // Rank 1 waited for nothing, so it knows nothing yet; what it sends is not heard, and it is told.
+        // Rank 1 waited for nothing, so it does not know of its failure yet. Its message is refused, and it is told why.
         let send = world.send_sync(1, 0, 1, vec![1_u8]);
         let took = world.run_until(|engines| engines[1].core.is_done(send.op));
         assert!(took <= LIMIT, "{took}");

@@ -1,5 +1,4 @@
-//! What `close` waits for, where the driver never has done with what is under way to the dead, and does not say which
-//! ranks are dead.
+//! Tests of `close` on a driver that never completes commands to failed ranks, and does not report which ranks have failed.
 
 use bytemuck::Zeroable;
 use ripstop_fabric::offload::RemoteCounter;
@@ -14,7 +13,7 @@ use crate::{
     ops::About,
 };
 
-/// Twice the interval, and the turns that it takes to notice and to hear of commands that were given up.
+/// Twice the detection interval, plus the turns it takes to notice and to complete the commands that were given up.
 const LIMIT: u64 = 2 * DETECT + 8 * TICK;
 
 fn world(reliable: bool) -> World {
@@ -27,13 +26,13 @@ fn world(reliable: bool) -> World {
     )
 }
 
-/// From now on rank 1 is silent, and nothing that is under way to it from rank 0 ends.
+/// Silences rank 1 from now on. Commands of rank 0 to it never end.
 fn die(world: &mut World) {
     world.paused.insert(1);
     world.net.clog(0, 1);
 }
 
-/// Begins to close rank 0, which waits for something, and ends in time.
+/// Begins to close rank 0, checks that something keeps it open, and that it is closed in time.
 fn closes(world: &mut World, what: &str) {
     let engine = &mut world.engines[0];
     engine.begin_close();

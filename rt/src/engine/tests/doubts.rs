@@ -19,12 +19,12 @@ use crate::{
 
 type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
 
-/// Where collectives are.
+/// Context of collectives.
 const COLLECTIVES: u32 = CTX + 1;
-/// Those of another communicator than the world.
+/// Context of the collectives of another communicator than the world.
 const OTHERS: u32 = COLLECTIVES + 2;
 
-/// Waits for a number and sends nothing.
+/// Returns a program that waits for a number and sends nothing.
 fn wait_for(from: usize, size: usize) -> Program {
     let lens = Lens {
         input: 0,
@@ -38,7 +38,7 @@ fn wait_for(from: usize, size: usize) -> Program {
     builder.finish()
 }
 
-/// Has a long message for another one, and waits for nothing.
+/// Returns a program that sends a long message and waits for nothing.
 fn send_to(to: usize, size: usize) -> Program {
     let lens = Lens {
         input: LONG * 8,
@@ -52,10 +52,10 @@ fn send_to(to: usize, size: usize) -> Program {
     builder.finish()
 }
 
-/// Elements of a message that is offered.
+/// Length of a message that is offered, in elements.
 const LONG: usize = 1 << 16;
 
-/// A world in which a driver keeps messages in order.
+/// Creates a world whose driver keeps messages in order.
 fn world(ranks: u32) -> World {
     let net = Net {
         reliable: true,
@@ -64,7 +64,7 @@ fn world(ranks: u32) -> World {
     World::new(ranks, net)
 }
 
-/// Of the first `size` ranks, for one that waits for `from`.
+/// Returns a call on the first `size` ranks that waits for a message from `from`.
 fn call((tag, sig): (u32, u64), (from, size): (usize, u32)) -> (RunCall, Pair<Vec<u64>, Vec<u64>>) {
     let call = RunCall {
         ctx: COLLECTIVES,
@@ -87,7 +87,7 @@ fn begin(world: &mut World, on: usize, name: (u32, u64), (from, size): (usize, u
     world.engines[on].run(call, buffers, None)
 }
 
-/// A collective of the rank `on` that is over at once.
+/// Runs a collective on the rank `on` that completes immediately.
 fn pass(world: &mut World, on: usize, tag: u32) {
     let (mut call, _) = call((tag, 1), (0, 2));
     call.program = Arc::new(Builder::new::<u64>(2, Lens::default()).finish());
@@ -96,7 +96,7 @@ fn pass(world: &mut World, on: usize, tag: u32) {
     assert!(world.engines[on].core.is_done(tickets.buffers.op));
 }
 
-/// The rank `on` waits for a plain message of an agreement.
+/// Lets the rank `on` wait for a plain message of an agreement.
 fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     let engine = &mut world.engines[on];
     engine.core.agree_in((COLLECTIVES, tag));
@@ -125,16 +125,16 @@ fn ended(world: &mut World, on: usize, tickets: &Tickets) -> Option<ErrorKind> {
 #[test]
 fn who_waits_behind_an_agreement_of_its_own_asks_for_that_alone() {
     let mut world = world(3);
-    // Rank 2 is late: rank 0 agrees with it first, and then with rank 1, which is through with nothing yet.
+    // Rank 2 is late. Rank 0 agrees with it first and then with rank 1, which has completed nothing yet.
     agree(&mut world, 0, 7, 2);
     agree(&mut world, 1, 7, 0);
     let later = begin(&mut world, 0, (8, 1), (1, 3));
-    // Rank 2 is asked, and is still to come.
+    // Rank 0 asks rank 2, which has not come yet.
     assert!(world.engines[0].core.ask_in_vain(false));
     assert!(!world.engines[0].core.ask_in_vain(false), "twice");
     world.run_for(10 * TICK);
     assert!(ended(&mut world, 0, &later).is_none(), "rank 1 will come");
-    // Now it has gone on from the agreement, without what rank 1 waits for.
+    // Now rank 0 has left the agreement, without sending what rank 1 waits for.
     world.engines[0].core.agree_no_more((COLLECTIVES, 7));
     assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
@@ -187,7 +187,7 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
     }
 }
 
-/// Its own collectives are over soon, and begin and end the wait for them.
+/// The rank's own collectives complete soon, and each starts and stops the stall probe.
 #[test]
 fn who_agrees_asks_also_while_it_runs_collectives_all_the_time() {
     for stays in [false, true] {
@@ -279,7 +279,7 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
     }
 }
 
-/// Their sends keep them, and neither begins another collective.
+/// Their sends keep both ranks from exiting, and neither begins another collective.
 #[test]
 fn ranks_that_leave_with_a_message_for_each_other_hear_of_it() {
     let mut world = world(2);
@@ -301,7 +301,7 @@ fn ranks_that_leave_with_a_message_for_each_other_hear_of_it() {
     }
 }
 
-/// Its future is dropped, or its task: it goes on, and begins no other.
+/// If only the future or its task is dropped, the collective continues, and the rank begins no other one.
 #[test]
 fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
     let mut world = world(2);
@@ -327,7 +327,7 @@ fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
     }
 }
 
-/// Its program waits for what the other one calls behind the agreement.
+/// The program waits for a collective that the other rank calls after the agreement.
 #[test]
 fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
     for promised in [0, 1] {
@@ -338,7 +338,7 @@ fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
         let round = world.engines[1].agree(CTX, true, 3, Location::caller());
         assert!(world.engines[1].core.ask_in_vain(false));
         world.run_for(10 * TICK);
-        // What is promised may agree before it begins.
+        // A task that is still promised may begin the agreement later.
         assert_eq!(agreed(&mut world, 1, round).is_ready(), promised == 0);
         let late = world.engines[0].agree(CTX, true, 4, Location::caller());
         world.run_for(10 * TICK);
@@ -350,7 +350,7 @@ fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
     }
 }
 
-/// Its last send is received by nobody yet, so it cannot go.
+/// The rank cannot exit, because its last send was not received.
 #[test]
 fn who_waits_for_a_rank_that_is_closing_and_cannot_go_hears_of_it() {
     for sends in [true, false] {
@@ -372,7 +372,7 @@ fn who_waits_for_a_rank_that_is_closing_and_cannot_go_hears_of_it() {
                 ..
             })
         );
-        // Without it, it is gone in a moment, and that is what ends the other's wait.
+        // Without that send, the rank exits soon, and its exit ends the wait of the other one.
         assert_eq!(named, sends, "{kind:?}");
     }
 }
@@ -386,7 +386,7 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
             world.run_for(TICK);
         }
         let late = begin(&mut world, 0, (0, 1), (1, 2));
-        // Something that is to begin in an earlier place may be what rank 0 waits for.
+        // A collective that may still begin in an earlier place may be the one for which rank 0 waits.
         world.engines[1].core.promised = usize::from(passed == 1_000);
         assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
@@ -400,7 +400,7 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
     }
 }
 
-/// The future of one of those that are long over may still get it.
+/// The future of a collective that completed long ago may still fetch the message.
 #[test]
 fn who_offers_a_message_for_a_collective_long_ago_is_not_told_that_it_is_over() {
     let mut world = world(2);

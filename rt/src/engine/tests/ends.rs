@@ -1,4 +1,4 @@
-//! Operations whose end comes from two sides at a time.
+//! Operations that both ends complete or fail at the same time.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -52,7 +52,7 @@ fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     assert_eq!(buf.len(), 200_000);
 }
 
-/// A receive of rank 1, which has the front half; rank 0 has claimed the rear, and what became of that is lost.
+/// Returns a receive of rank 1 that has the front half. Rank 0 has claimed the rear half, and its report on that is lost.
 fn with_a_claimed_rear() -> (World, Ticket<RegBuf<u8>>) {
     let net = Net {
         reliable: true,
@@ -76,7 +76,7 @@ fn with_a_claimed_rear() -> (World, Ticket<RegBuf<u8>>) {
     (world, recv)
 }
 
-/// Rank 0 says how its put of the rear went.
+/// Delivers the report of rank 0 on its put of the rear half.
 fn say_landed(world: &mut World, op: OpId, status: u64) {
     let header = About::new(Kind::Landed, op, status);
     let (header, body) = (bytemuck::bytes_of(&header), Payload::from_slice(&[]));

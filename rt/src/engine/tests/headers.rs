@@ -1,4 +1,4 @@
-//! More messages than there is room for, received in whatever order.
+//! More messages than there is room for, received in any order.
 #![expect(clippy::print_stdout, reason = "seeds are printed")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::{
     proto::wire::{Base, Eager, Kind, OpId},
 };
 
-/// The smallest room there can be.
+/// Smallest possible room, in messages.
 const ROOM: usize = 16;
 
 fn small_world(ranks: u32, reliable: bool, loss: u64) -> World {
@@ -29,7 +29,7 @@ fn small_world(ranks: u32, reliable: bool, loss: u64) -> World {
     World::with(ranks, net, |setup| setup.store.messages = ROOM)
 }
 
-/// Makes turns until it is so, and looks at the store of rank 0 after each.
+/// Makes turns until `so` returns true, and checks the store of rank 0 after each.
 fn run_until(world: &mut World, so: impl Fn(&mut World) -> bool) {
     let mut turns = 0;
     while !so(world) {
@@ -114,7 +114,7 @@ fn what_is_sent_after_it_was_sought_is_found_too() {
     assert_eq!(recv_now(&mut world, Some(1), Some(2)), 101);
 }
 
-/// Fills the room with messages of rank 1 in another communicator, and holds some of ours back behind them.
+/// Fills the room with messages of rank 1 in another communicator, so that the messages with these tags are held back.
 fn held_back(world: &mut World, tags: &[u32]) {
     for _ in 0..100 {
         let other = About {
@@ -166,7 +166,7 @@ fn a_probe_in_a_loop_finds_what_is_held_back() {
         let _ = world.send(1, 0, id % 50, payload(id, 4));
     }
     world.run_for(DETECT);
-    // Two loops that look for different messages in turns: one must not take the other's chance for ever.
+    // Two loops probe for different messages alternately. Neither may starve the other.
     let mut found: BTreeMap<u32, Landed> = BTreeMap::new();
     for turn in 0..10_000 {
         let tag = 40 + turn % 2;
@@ -324,7 +324,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
     for n in 1..=100 {
         assert_eq!(hear(8), (3, n));
     }
-    // And by bytes, where there is room for as many headers as one likes.
+    // The limit by bytes, with room for any number of headers.
     let net = Net {
         reliable: true,
         detects_death: true,
@@ -353,10 +353,10 @@ struct Sent {
     from: u32,
     tag: u32,
     op: Option<Ticket<Vec<u8>>>,
-    /// It was given up; then it is withdrawn, or received.
+    /// True once the send was given up. It is then withdrawn or received.
     given_up: bool,
     withdrawn: bool,
-    /// The number of the receive that got it.
+    /// Number of the receive that got it.
     got: Option<usize>,
 }
 
@@ -366,7 +366,7 @@ struct Receive {
     ticket: Option<Ticket<Vec<u8>>>,
 }
 
-/// Rank 0 receives from two others, in random order, from everybody's point of view.
+/// Random test in which rank 0 receives from two other ranks, with the state of all three.
 struct Chaos {
     world: World,
     random: Random,
@@ -445,7 +445,7 @@ impl Chaos {
         });
     }
 
-    /// A source and a tag; each is open once in so many times.
+    /// Returns a source and a tag. Each is a wildcard once in `open` times.
     fn want(&mut self, open: u32) -> (Option<u32>, Option<u32>) {
         let (from, tag) = (1 + self.small(2), self.small(4));
         let [name_from, name_tag] = [(); 2].map(|()| self.small(open) > 0);
@@ -494,7 +494,7 @@ impl Chaos {
         }
     }
 
-    /// A matched probe, whose message is received or returned.
+    /// Makes a matched probe, and receives or returns its message.
     fn probe(&mut self, gentle: bool) {
         let (from, tag) = self.want(2);
         let engine = &mut self.world.engines[0];
@@ -512,7 +512,7 @@ impl Chaos {
         }
     }
 
-    /// Receives everything that is still there, by name, in random order: whatever is in front of it must not be in its way.
+    /// Receives everything that is left, by tag and in random order. Messages in front of it must not block it.
     fn drain(&mut self) {
         for at in 0..self.receives.len() {
             if let Some(ticket) = &self.receives[at].ticket {
@@ -559,7 +559,7 @@ impl Chaos {
         }
     }
 
-    /// Takes note of sends that were withdrawn.
+    /// Records the sends that were withdrawn.
     fn settle_sends(&mut self) {
         for sent in &mut self.sent {
             let core = &mut self.world.engines[sent.from as usize].core;
@@ -574,7 +574,7 @@ impl Chaos {
         }
     }
 
-    /// MPI's order: of two messages of one sender that fit a receive which got the second, an earlier receive got the first.
+    /// Checks MPI's order: of two messages of one sender that fit the receive of the second, an earlier receive got the first.
     fn check_order(&self) {
         for (id, late) in self.sent.iter().enumerate() {
             let Some(got) = late.got else { continue };
@@ -597,7 +597,7 @@ impl Chaos {
     }
 }
 
-/// Turns; a hundred of the longest timeouts.
+/// Most turns to wait: a hundred times the longest timeout.
 const LONG: u32 = 800_000;
 
 fn chaos(seed: u64, reliable: bool, loss: u64, gentle: bool) {
@@ -625,7 +625,7 @@ fn chaos(seed: u64, reliable: bool, loss: u64, gentle: bool) {
 
 #[test]
 fn every_message_is_received_once_in_order_whatever_is_sent_sought_withdrawn_and_given_up() {
-    // The last two have found faults.
+    // The last two seeds have found faults.
     for seed in (0..60).chain([1279, 2771]) {
         chaos(seed, true, 0, true);
     }

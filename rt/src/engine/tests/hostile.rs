@@ -1,4 +1,4 @@
-//! What comes from the wire is hostile: nothing that a peer sends may panic, hang or leak.
+//! Hostile input from the wire: nothing that a peer sends may make the engine panic, hang or leak.
 
 use ripstop_fabric::{
     driver::{Down, Payload, Peer as Rank, Sink},
@@ -46,7 +46,7 @@ pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
     }
 }
 
-/// A header of a real kind and length, with random fields: the hardest to tell from a good one.
+/// Returns a header of a real kind and length with random fields, which is hardest to tell from a valid one.
 fn nearly_good(random: &mut Random) -> Vec<u8> {
     let lengths = [
         size_of::<wire::Eager>(),
@@ -73,17 +73,17 @@ fn nearly_good(random: &mut Random) -> Vec<u8> {
     let count = u8::try_from(lengths.len()).expect("a few");
     let len = lengths[usize::from(below(random, count))];
     let mut header = bytes(random, len);
-    // Half of them about messages, half about anything.
+    // Half of the headers are about messages, the other half about anything.
     let kinds = if below(random, 2) == 0 { 18 } else { KINDS };
     header[0] = below(random, kinds);
     header[1] = wire::VERSION;
-    // Small numbers meet live slots, contexts and tags.
+    // Small numbers are likely to be live slots, contexts and tags.
     for field in &mut header[8..] {
         if below(random, 3) > 0 {
             *field = below(random, 3);
         }
     }
-    // A context, a signature and a length that receives here have; generations of slots that were used.
+    // The context, signature and length that receives here have, and generations of slots that were used.
     for (at, word) in [(8, 0_u32), (16, 7), (20, 0), (28, 0)] {
         if below(random, 4) > 0
             && let Some(field) = header.get_mut(at..at + 4)
@@ -94,7 +94,7 @@ fn nearly_good(random: &mut Random) -> Vec<u8> {
     header
 }
 
-/// One more than the greatest kind.
+/// Number of kinds.
 const KINDS: u8 = wire::Kind::Unlock as u8 + 1;
 
 fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
@@ -103,14 +103,14 @@ fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Less than `limit`, which is at most 256.
+/// Returns a random number less than `limit`, which is at most 256.
 fn below(random: &mut Random, limit: u8) -> u8 {
     let mut byte = [0];
     random.fill(&mut byte);
     byte[0] % limit
 }
 
-/// What the application of the attacked engine has under way.
+/// The attacked engine, and the operations of its application in flight.
 struct Victim {
     engine: Engine,
     receives: Vec<OpId>,
@@ -142,7 +142,7 @@ impl Victim {
         self.receives.push(op);
     }
 
-    /// Drops a receive, or receives or returns what a probe has found.
+    /// Drops a receive, or receives or returns the message of a probe.
     fn end_one(&mut self, random: &mut Random) {
         if below(random, 2) == 0 {
             let oldest = (!self.receives.is_empty()).then(|| self.receives.remove(0));
@@ -230,7 +230,7 @@ fn no_message_of_a_peer_can_panic_the_engine() {
     }
 }
 
-/// What is said in agreements, with fields that are nearly right.
+/// Returns a header of an agreement whose fields are nearly valid.
 fn said(random: &mut Random) -> wire::Agree {
     let word = |random: &mut Random| match below(random, 4) {
         0 => random.bits(),
@@ -262,7 +262,7 @@ fn said(random: &mut Random) -> wire::Agree {
     }
 }
 
-/// A communicator of all three.
+/// Context of a communicator of all three ranks.
 const CTX: u32 = 4;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Programs by task lists whose adapter says what a test wants it to say.
+//! Programs by task lists, with a scripted adapter.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -33,7 +33,7 @@ use crate::{
     settings::Settings,
 };
 
-/// An adapter that takes lists. Whoever puts finds no place at the peer; all other tasks wait for ever.
+/// An adapter that accepts lists. Puts find no place at the peer, and all other tasks wait forever.
 #[derive(Debug)]
 struct Adapter {
     me: u32,
@@ -42,36 +42,36 @@ struct Adapter {
     broken: Broken,
     lists: Vec<Token>,
     told: VecDeque<(Token, Failure)>,
-    /// Regions that it still has memory for.
+    /// Regions for which it still has memory.
     regions: usize,
-    /// Keys that are out.
+    /// Counts of keys.
     open: Open,
-    /// It has none left for blocks.
+    /// True if it gives no keys to blocks.
     keyless: bool,
     script: Script,
 }
 
-/// What a test has an adapter say, and what it was asked for.
+/// Script of an adapter, and a record of the calls that it got.
 type Script = Arc<Mutex<Lines>>;
 
 #[derive(Debug, Default)]
 struct Lines {
-    /// Counters that thresholds were asked for of, in that order.
+    /// Counters with thresholds that were watched, in order.
     watched: Vec<Counter>,
-    /// Regions that it was asked for, in that order.
+    /// Regions that were allocated, in order.
     regions: Vec<Region>,
-    /// Its lists have begun.
+    /// True if the lists begin.
     begin: bool,
-    /// Something of them is under way that should be over.
+    /// True if a task that should have ended is still in progress.
     moves: bool,
-    /// What is put finds no place before a peer has said where.
+    /// True if puts find no place before a peer has said where.
     homeless: bool,
 }
 
 /// Ranks whose first rail is cut off.
 type Broken = Arc<Mutex<BTreeSet<u32>>>;
 
-/// How many keys to blocks were given out, and how many keys were withdrawn.
+/// Numbers of keys to blocks that were given out, and of keys that were withdrawn.
 type Open = Arc<Mutex<[usize; 2]>>;
 
 impl Adapter {
@@ -95,7 +95,7 @@ impl Adapter {
         }
     }
 
-    /// As an adapter does that has begun to put when the peer's entry is gone.
+    /// Refuses a put, as an adapter does that has begun it when the peer's entry is gone.
     fn refuse(&mut self, task: &Task, token: Token) {
         let Deed::Put {
             target: Target::Given { region, offset, .. },
@@ -176,18 +176,18 @@ impl Driver for Adapter {
         Ok(region)
     }
 
-    /// Nobody ever uses it.
+    /// Returns a key that is never used.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         if self.keyless && range.len() == BLOCK {
             return None;
         }
-        // Those to counters and landings stay.
+        // Keys to counters and landing slots are not counted, because they stay.
         self.open.lock().unwrap()[0] += usize::from(range.len() == BLOCK);
         Some(RemoteRegion::named(self.me, 1, 0, range.len() as u64))
     }
 }
 
-/// Two ranks, of which the first is to send the second a block.
+/// Two ranks, of which the first should send a block to the second.
 struct Two {
     world: World,
     broken: Broken,
@@ -200,12 +200,12 @@ impl Two {
         Self::over(true)
     }
 
-    /// An adapter that says when a peer dies, or does not.
+    /// Creates two ranks whose adapters report failures of peers, or do not.
     fn over(detects_death: bool) -> Self {
         Self::after(detects_death, Lines::default())
     }
 
-    /// Whose first rank has an adapter that says this.
+    /// Creates two ranks; the adapter of the first one follows this script.
     fn after(detects_death: bool, lines: Lines) -> Self {
         let broken = Broken::default();
         let scripts = [lines, Lines::default()].map(|lines| Arc::new(Mutex::new(lines)));
@@ -232,19 +232,19 @@ impl Two {
         }
     }
 
-    /// The counter of the ends of the program that waits for a block, which comes to 1.
+    /// Returns the counter of completed tasks of the program that waits for a block. Its final value is 1.
     fn ends(&self) -> Counter {
         self.scripts[1].lock().unwrap().watched[0].clone()
     }
 
-    /// Whether the program that waits for a block is over soon.
+    /// Returns true if the program that waits for a block ends within ten turns.
     fn is_over(&mut self) -> bool {
         self.world.run_for(10 * TICK);
         let op = self.tickets[1].buffers.op;
         self.world.engines[1].core.is_done(op)
     }
 
-    /// Why the program ended, on both ranks.
+    /// Waits until the program has failed on both ranks, and returns the errors.
     fn kinds(mut self) -> [ErrorKind; 2] {
         let tickets = &self.tickets;
         self.world.run_until(|engines| {
@@ -434,10 +434,10 @@ fn a_program_is_asked_for_whose_adapter_has_not_shown_what_the_one_before_counte
     two.scripts[1].lock().unwrap().begin = true;
     let _wake = two.ends().add(1);
     assert!(two.is_over());
-    // After the lanes and the landings of the slot: the counters of the program, which serve the next one.
+    // Region 2 comes after the lanes and the landing slots. It has the counters of the program, which the next one reuses.
     let counters = two.scripts[1].lock().unwrap().regions[2].clone();
     counters.write(0, &[0; 8]);
-    let tag = 4; // the same slot
+    let tag = 4; // uses the same slot
     let ticket = two.world.engines[1].run(RunCall { tag, ..call(1) }, buffers(1), None);
     assert_eq!(two.scripts[1].lock().unwrap().regions.len(), 3);
     assert!(two.world.engines[1].core.ask_in_vain(false));
@@ -469,7 +469,7 @@ fn a_peer_that_counts_for_a_task_that_is_under_way_fails_its_program() {
 
 #[test]
 fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
-    let mut world = loopback::world(2); // the other one lives
+    let mut world = loopback::world(2); // keeps the other rank alive
     let adapter = Adapter::new(1, world.swap_remove(1), &Broken::default());
     let script = Arc::clone(&adapter.script);
     script.lock().unwrap().begin = true;
@@ -478,7 +478,7 @@ fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
     let buffers = Pair::new(Vec::new(), vec![0; BLOCK / 8], &call.program, true);
     let ticket: RunTicket<Vec<u64>, Vec<u64>> = engine.run(call, buffers, None);
     for over in [false, true] {
-        // The counter of the ends, and then the one that the copy waits for.
+        // The counter of completed tasks first, then the one for which the copy waits.
         let last = script.lock().unwrap().watched.last().cloned();
         let _wake = last.unwrap().add(1);
         for turn in 0..10 {
@@ -491,7 +491,7 @@ fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
     assert!(taken.0.is_ok());
 }
 
-/// A receive, and a copy of what comes.
+/// Returns a call that receives a block and copies it.
 fn chain() -> RunCall {
     let lens = Lens {
         input: 0,
@@ -528,7 +528,7 @@ fn is_overcounted(two: Two) {
 fn keys_are_withdrawn_of_a_program_that_there_is_no_memory_to_count_for() {
     let inner = loopback::world(2).swap_remove(1);
     let mut adapter = Adapter::new(1, inner, &Broken::default());
-    // The counters and the landings of its slot, and none for the program.
+    // Memory for the counters and the landing slots of its slot, but none for the program.
     adapter.regions = 2;
     let open = Arc::clone(&adapter.open);
     let kind = failing(adapter);
@@ -551,7 +551,7 @@ fn a_program_for_whose_memory_there_is_no_key_says_what_to_do() {
 
 #[test]
 fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
-    let mut world = loopback::world(2); // the other one lives
+    let mut world = loopback::world(2); // keeps the other rank alive
     let inner = world.swap_remove(1);
     let mut engine = over(Adapter::new(1, inner, &Broken::default()));
     let call = RunCall {
@@ -559,7 +559,7 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
         ..call(1)
     };
     let mut output = vec![3_u64; BLOCK / 8];
-    output.clear(); // nothing of it is seen from here on
+    output.clear(); // the program must not use the old values
     let buffers = Pair::new(Vec::<u64>::new(), output, &call.program, false);
     let ticket = engine.run(call, buffers, None);
     let mut offer = wire::Offer::zeroed();
@@ -578,7 +578,7 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
     assert!(outcome.is_ok() && output == vec![0; BLOCK / 8]);
 }
 
-/// Why a program fails on the second rank.
+/// Returns the error with which a program fails on the second rank.
 fn failing(adapter: Adapter) -> ErrorKind {
     let mut engine = over(adapter);
     let ticket = engine.run(call(1), buffers(1), None);
@@ -589,5 +589,5 @@ fn failing(adapter: Adapter) -> ErrorKind {
     failed.expect_err("it cannot be").kind
 }
 
-/// Bytes.
+/// Length of a block in bytes.
 const BLOCK: usize = 64;

@@ -1,4 +1,4 @@
-//! Engines over drivers in this process, in a time that the test owns.
+//! Tests of engines over drivers in this process, with a clock that the test controls.
 
 mod alive;
 mod closing;

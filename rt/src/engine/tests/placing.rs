@@ -1,4 +1,4 @@
-//! Buffers that are lent to a driver which does with them what a test says.
+//! Receives that lend their buffers to a scripted driver.
 #![expect(unsafe_code, reason = "writes to memory as an adapter does")]
 
 use std::{
@@ -28,27 +28,27 @@ use crate::{
     settings::Settings,
 };
 
-/// What the driver has, and what it is to say next.
+/// State of the driver, and its next reports.
 #[derive(Debug, Default)]
 struct Script {
     lent: BTreeMap<Token, Offer>,
-    /// A message is on its way into these.
+    /// Buffers into which a message is being written.
     taken: BTreeMap<Token, Offer>,
-    /// Asked for, and not given back.
+    /// Buffers that the engine has asked for and not got back.
     asked: Vec<Token>,
     next: VecDeque<Says>,
-    /// Asked for memory, it gives it back at once.
+    /// True if the driver returns a buffer immediately when asked.
     yields: bool,
-    /// It takes no memory.
+    /// True if the driver accepts no buffers.
     full: bool,
-    /// The driver is gone.
+    /// True once the driver was dropped.
     closed: bool,
 }
 
 #[derive(Debug)]
 enum Says {
     Message(Vec<u8>, Vec<u8>),
-    /// Into this memory.
+    /// A message placed in the buffer with this token.
     Placed(Token, Vec<u8>, Vec<u8>),
     Returned(Token),
     Down,
@@ -139,7 +139,7 @@ impl Driver for Scripted {
 
 impl Drop for Scripted {
     fn drop(&mut self) {
-        // As an adapter that writes to the last.
+        // Write to all buffers, as an adapter may do until the last moment.
         let mut script = lock(&self.script);
         for offer in script.lent.values().chain(script.taken.values()) {
             write(offer.into, &vec![0xdd; offer.into.len()]);
@@ -148,13 +148,13 @@ impl Drop for Scripted {
     }
 }
 
-/// As an adapter does.
+/// Writes to a buffer, as an adapter does.
 fn write(into: LocalRange, from: &[u8]) {
     assert!(
         from.len() <= into.len(),
         "the adapter lets nothing longer in"
     );
-    // SAFETY: it is lent, so the engine keeps it, and leaves it alone.
+    // SAFETY: the buffer is lent, so the engine keeps it alive and does not access it.
     unsafe {
         into.start()
             .as_ptr()
@@ -167,7 +167,7 @@ fn lent_payload<'a>(of: LocalRange, len: usize) -> Payload<'a> {
     unsafe { Payload::from_raw(of.start(), len) }
 }
 
-/// One rank, over a driver that a script drives.
+/// One rank over a scripted driver.
 struct Rank {
     engine: Engine,
     script: Arc<Mutex<Script>>,
@@ -219,7 +219,7 @@ impl Rank {
         self.engine.recv(about, vec![0; len])
     }
 
-    /// A receive of the tag from rank 1, whose buffer is lent.
+    /// Posts a receive with this tag from rank 1, and checks that its buffer is lent.
     fn lend(&mut self, tag: u32, len: usize) -> Recv {
         let before = self.script().lent.len();
         let recv = self.recv(&exact(tag), len);
@@ -236,7 +236,7 @@ impl Rank {
         taken.expect("it is done")
     }
 
-    /// What a receive got.
+    /// Returns the bytes that a receive got.
     fn got(&mut self, recv: &Recv) -> Vec<u8> {
         let (outcome, bytes) = self.end(recv);
         let landed = outcome.expect("a message");
@@ -295,7 +295,7 @@ fn only_exact_receives_of_some_length_lend_their_buffers() {
         rank.recv(&about, len);
         assert!(rank.script().lent.is_empty(), "{len} bytes");
     }
-    // The one from anybody waits.
+    // The wildcard receive is still waiting.
     rank.recv(&exact(1), 20);
     assert!(rank.script().lent.is_empty());
     let mut rank = Rank::new();
@@ -466,7 +466,7 @@ fn an_abrupt_end_gives_buffers_back_after_the_driver() {
     }
 }
 
-/// A rank whose adapter places what it can, beside one whose adapter places nothing.
+/// A rank whose adapter places all messages that it can, next to one whose adapter places none.
 struct Both {
     lending: Rank,
     plain: Rank,
@@ -495,7 +495,7 @@ impl Both {
         self.receives.push(both);
     }
 
-    /// The adapter decides when the message comes, and the rank hears of it later.
+    /// Delivers a message to both ranks. The adapter decides immediately where to place it, and the rank learns of that later.
     fn comes(&mut self, about: &About, body: &[u8]) {
         let (head, tag) = (header(about), about.tag.unwrap_or(0));
         let mut script = self.lending.script();
@@ -517,7 +517,7 @@ impl Both {
         self.plain.script().next.push_back(says);
     }
 
-    /// What was asked for comes back, unless a message is on its way there.
+    /// Returns the buffers that the engine has asked for, except those into which a message is being written.
     fn give_back(&self) {
         let mut script = self.lending.script();
         let asked = std::mem::take(&mut script.asked);
@@ -554,7 +554,7 @@ impl Both {
         }
     }
 
-    /// How a receive has ended at both, in words.
+    /// Returns how a receive ended on both ranks, in words.
     fn ends(&mut self, at: usize) -> [Option<String>; 2] {
         let both = std::mem::take(&mut self.receives[at]);
         let mut ends = [None, None];
@@ -572,7 +572,7 @@ impl Both {
     }
 }
 
-/// Whatever comes in whichever way, receives end as if nothing had been lent.
+/// Whichever way messages take, receives end as if no buffer had been lent.
 #[test]
 fn what_the_adapter_places_changes_nothing_but_copies() {
     let mut placed = 0;
@@ -595,7 +595,7 @@ fn what_the_adapter_places_changes_nothing_but_copies() {
                     let sig = if random.chance(0.1) { 8 } else { 7 };
                     both.comes(&About { sig, ..exact(tag) }, &vec![number; len]);
                 }
-                // Only when both have heard the same is it certain whom a message met first.
+                // Make a turn first: the two ranks only agree on what a receive has matched when both have handled all messages.
                 12 if !both.receives.is_empty() => {
                     both.turn();
                     both.cancel(some);

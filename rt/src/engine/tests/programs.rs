@@ -1,4 +1,4 @@
-//! Programs without threads: ranks that die or stop in the middle, on a driver that does not say so; what stays behind.
+//! Programs without threads: failed and paused ranks on a driver that does not report failures, and what stays behind.
 
 use std::{panic::Location, sync::Arc};
 
@@ -14,7 +14,8 @@ use crate::{
 
 pub(super) type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
 
-/// Everybody's number to everybody, from neighbour to neighbour, and their sum at the end of each output.
+/// Returns a program that passes every rank's numbers around a ring to all ranks, and adds up the received ones in scratch
+/// memory.
 fn ring(rank: usize, size: usize, block: usize) -> Program {
     let bytes = block * 8;
     let lens = Lens {
@@ -51,7 +52,7 @@ fn ring(rank: usize, size: usize, block: usize) -> Program {
     builder.finish()
 }
 
-/// One's number to all others, and theirs.
+/// Returns a program that exchanges one number with every other rank.
 fn everybody(rank: usize, size: usize) -> Program {
     let lens = Lens {
         input: 8,
@@ -113,7 +114,7 @@ fn take(world: &mut World, rank: usize, tickets: &Tickets) -> (Outcome, Vec<u64>
     (outcome, output)
 }
 
-/// Operations that are left, on all ranks.
+/// Returns the number of operations left on all ranks.
 fn left(world: &mut World) -> usize {
     let engines = world.engines.iter_mut();
     engines.map(|engine| engine.state().operations).sum()
@@ -143,7 +144,7 @@ fn one_runs_to_its_end_and_leaves_nothing() {
     }
 }
 
-/// Where drivers connect to whom they are told of, all at the same time.
+/// Checks drivers that connect to all peers of which they are told at the same time.
 #[test]
 fn ranks_say_whom_a_program_speaks_to_before_it_does_and_once() {
     const RANKS: u32 = 5;
@@ -181,7 +182,7 @@ fn ranks_say_whom_a_program_speaks_to_before_it_does_and_once() {
     }
 }
 
-/// The second speaks to one more than the first.
+/// The second program has one more peer than the first.
 #[test]
 fn of_a_program_only_those_are_said_who_are_new() {
     let connects = true;
@@ -215,7 +216,7 @@ fn where_drivers_have_no_connections_nothing_is_said_of_them() {
 
 #[test]
 fn a_rank_that_stops_in_the_middle_ends_it_on_all_others_within_two_intervals() {
-    // The first receives wait for turns of rank 3 itself, the others for ranks that wait for it.
+    // Some receives wait for rank 3 itself, the others for ranks that wait for it.
     for (reliable, block) in [(true, 1), (false, 1), (true, 100_000)] {
         for turns in 0..12 {
             let mut world = World::new(8, net(reliable));
@@ -233,7 +234,7 @@ fn a_rank_that_stops_in_the_middle_ends_it_on_all_others_within_two_intervals() 
                 let (outcome, _) = take(&mut world, rank, tickets);
                 assert!(outcome.is_ok() || failed_rank(&outcome) == Some(3));
             }
-            // Those that were through before hear of it in the next one.
+            // The ranks that had completed before fail in the next collective.
             let later = others.map(|rank| begin(&mut world, rank, 1, 1));
             world.run_for(2 * DETECT + 30 * TICK);
             for (rank, tickets) in others.into_iter().zip(&later) {
@@ -255,7 +256,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
     let mut world = World::new(3, net(true));
     let first = begin_all(&mut world, 0, 40_000);
     let third: Vec<_> = (0..2).map(|rank| begin(&mut world, rank, 2, 1)).collect();
-    // Number 1 fails on rank 2, which has room for nothing.
+    // Number 1 fails on rank 2, whose output has no room.
     let call = RunCall {
         ctx: CTX + 1,
         tag: 1,
@@ -277,7 +278,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
     for (rank, tickets) in third.iter().enumerate() {
         let kind = take(&mut world, rank, tickets).0.expect_err("revoked").kind;
         assert!(matches!(kind, ErrorKind::Revoked), "{kind}");
-        // It hears why of the one that failed, also when it calls it after that.
+        // The rank gets the reason of the failed collective, even if it calls it only after the failure.
         let late = begin(&mut world, rank, 1, 1);
         let kind = take(&mut world, rank, &late).0.expect_err("aborted").kind;
         assert!(matches!(kind, ErrorKind::Aborted { rank: 2 }), "{kind}");

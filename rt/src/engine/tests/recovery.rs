@@ -1,4 +1,4 @@
-//! Revoked communicators and agreements, without threads: ranks that die in the middle, and hear of it late.
+//! Revoked communicators and agreements, without threads. Ranks fail in the middle, and learn of it late.
 
 use std::{
     panic::Location,
@@ -29,7 +29,7 @@ fn is_revoked(outcome: &Outcome) -> bool {
     matches!(outcome, Err(failure) if matches!(failure.kind, ErrorKind::Revoked))
 }
 
-/// Everybody calls.
+/// Lets all ranks call an agreement.
 fn agree(world: &mut World, flag: impl Fn(u32) -> bool) -> u32 {
     for (engine, rank) in world.engines.iter_mut().zip(0..) {
         engine.agree(CTX, flag(rank), rank + 10, Location::caller());
@@ -49,7 +49,7 @@ fn decided(world: &mut World, rank: usize, round: u32) -> Option<Value> {
 fn whatever_waits_on_a_revoked_communicator_ends_on_all_ranks_with_its_buffer() {
     for reliable in [true, false] {
         let mut world = World::new(5, net(reliable));
-        // Rank 4 hears nothing from rank 0, which begins, and dies when only rank 1 has heard of it.
+        // Rank 0 begins and reaches only rank 1, then fails. So rank 4 must learn of it from others.
         for rank in [2, 3, 4] {
             world.net.cut(0, rank);
         }
@@ -174,7 +174,7 @@ fn a_message_that_a_dropped_receive_gave_back_leaves_nothing_behind() {
     }
 }
 
-/// Nor does one of a collective, whose context nobody is said to have left.
+/// A message of a collective must not stay either. Its context is not recorded as left.
 #[test]
 fn a_collectives_message_that_was_given_back_goes_with_the_communicator() {
     let lens = [10, 100_000].into_iter();
@@ -227,7 +227,7 @@ fn those_that_live_agree_whenever_the_others_die() {
             assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
             assert!(!values[0].flag && values[0].number == 15);
             assert!((2..6).all(|rank| !values[0].down.contains(rank)));
-            // Who died before the next one is not in it.
+            // Ranks that failed before the next agreement take no part in it.
             let next: Vec<_> = (2..6)
                 .map(|rank| world.engines[rank].agree(CTX, true, 0, Location::caller()))
                 .collect();
@@ -272,7 +272,7 @@ fn what_was_said_before_a_rank_is_in_the_communicator_is_heard() {
     world.engines[0].join(6, &group);
     world.engines[0].agree(6, true, 4, Location::caller());
     world.run_for(10 * TICK);
-    // And a rank that has left answers still.
+    // A rank that has left still answers.
     world.engines[1].core.leave_group(6);
     let polled = world.engines[1].core.poll_agreed((6, round), Waker::noop());
     assert!(matches!(polled, Poll::Ready(Ok(Value { number: 4, .. }))));
@@ -305,7 +305,8 @@ fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
     }
 }
 
-/// Rank 0 dies when only rank 3 has its decision, and rank 3 takes rank 1 for the next leader, which has dropped it.
+/// Rank 0 fails when only rank 3 has its decision. Rank 3 takes rank 1 for the next leader, but that has dropped the
+/// communicator.
 #[test]
 fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
     let mut world = World::new(4, net(true));
@@ -338,7 +339,7 @@ fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
     assert!(is_over(&mut world, rounds[1]));
 }
 
-/// Before the communicator is made, or after.
+/// The future is dropped before the communicator is created, or after that.
 #[test]
 fn who_drops_its_shrink_is_in_the_communicator_as_one_that_has_dropped_it() {
     for turns in [0, 20] {
@@ -363,7 +364,7 @@ fn who_drops_its_shrink_is_in_the_communicator_as_one_that_has_dropped_it() {
     }
 }
 
-/// It is through with what it called for.
+/// The rank has completed the agreement for which it called.
 #[test]
 fn a_rank_that_drops_the_communicator_in_the_middle_is_waited_for() {
     let mut world = World::new(2, net(true));

@@ -1,4 +1,4 @@
-//! Ends of windows: what is counted and what is said come in no order.
+//! Ends of windows, where counter additions and messages arrive in any order.
 
 use ripstop_fabric::driver::Payload;
 
@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) const ID: WindowId = WindowId { ctx: CTX, tag: 0 };
 
-/// Rank 0 of two, with an end that is open to rank 1.
+/// Creates two ranks. Rank 0 has an end that is open to rank 1.
 fn exposed() -> World {
     let mut world = World::new(2, Net::default());
     let engine = &mut world.engines[0];
@@ -34,7 +34,7 @@ fn note(kind: Kind, what: u32, count: u64) -> Note {
     }
 }
 
-/// Rank 1 says that it has freed its end, after so many posts and completions.
+/// Delivers the notice of rank 1 that it has freed its end, after these numbers of posts and completions.
 fn free(engine: &mut Engine, posts: u64, completions: u64) {
     for (what, count) in [(COUNT_POSTED, posts), (COUNT_COMPLETED, completions)] {
         let header = note(Kind::NoWindow, what, count);
@@ -81,7 +81,7 @@ fn a_post_that_is_overtaken_by_the_end_of_its_window_is_waited_for() {
     ));
 }
 
-/// Both ranks have an end, rank 1's is open to rank 0, and they have met.
+/// Creates two ranks with an end each. The end of rank 1 is open to rank 0, and they have greeted each other.
 pub(super) fn met() -> World {
     let mut world = World::new(2, Net::default());
     for engine in &mut world.engines {

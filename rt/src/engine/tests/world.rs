@@ -1,4 +1,4 @@
-//! Ranks without threads: engines that make turns one after the other, over loopback drivers that lose what a test wants lost.
+//! Ranks without threads: engines that make turns one after the other, over loopback drivers that drop what a test wants dropped.
 
 use std::{
     collections::BTreeSet,
@@ -30,37 +30,37 @@ use crate::{
     settings::Settings,
 };
 
-/// What is wrong with the network, and how many messages were posted; shared by all its drivers.
+/// Faults of the network and a record of its use, shared by all its drivers.
 #[derive(Debug, Default)]
 pub(super) struct Net {
-    /// Nothing passes from the first to the second.
+    /// Pairs of ranks between which nothing passes, from the first to the second.
     pub(super) cut: Mutex<BTreeSet<(u32, u32)>>,
-    /// The driver of the first has no room for the second: what is under way there never ends.
+    /// Pairs of ranks where the driver of the first has no room for the second, so that commands in flight never end.
     pub(super) full: Mutex<BTreeSet<(u32, u32)>>,
     pub(super) posted: AtomicU64,
-    /// How many keys were asked for.
+    /// Number of keys that were requested.
     pub(super) exposed: AtomicU64,
-    /// Of a hundred messages, so many are lost.
+    /// Percentage of messages that are lost.
     pub(super) loss: u64,
-    /// The driver tells of deaths.
+    /// True if the driver reports failures.
     pub(super) detects_death: bool,
     pub(super) reliable: bool,
-    /// Drivers do not know yet where the peers are.
+    /// True while drivers do not know their peers yet.
     pub(super) lost: AtomicBool,
-    /// This rank gets no memory of its driver.
+    /// Rank that gets no memory from its driver.
     pub(super) poor: Option<u32>,
-    /// Drivers connect when somebody is first spoken to, or told of.
+    /// True if drivers connect to a peer when it is first used or announced.
     pub(super) connects: bool,
-    /// Whom ranks have spoken to, or said that they will.
+    /// Connections that ranks have announced or used.
     pub(super) spoken: Mutex<Vec<Spoken>>,
 }
 
-/// What a driver has heard.
+/// Call of a driver that concerns its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Spoken {
-    /// A rank will have something for these.
+    /// A rank has announced that it will send to these.
     Will(u32, Vec<u32>),
-    /// It has for this one.
+    /// A rank has sent to this one.
     Does(u32, u32),
 }
 
@@ -69,7 +69,7 @@ impl Net {
         self.lock().insert((from, to));
     }
 
-    /// The driver of `from` never has done with what is under way to `to`, which is silent.
+    /// Silences `to`, and lets the driver of `from` never complete commands to it.
     pub(super) fn clog(&self, from: u32, to: u32) {
         self.cut(to, from);
         let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +102,7 @@ struct Lossy {
     caps: Caps,
     random: Random,
     net: Arc<Net>,
-    /// Peers that were given up, and what the driver says of commands that would never end.
+    /// Peers that were given up, for which commands must complete although they would never end.
     gone: BTreeSet<u32>,
     kept: Vec<(u32, Token)>,
     said: Vec<Token>,
@@ -208,13 +208,13 @@ pub(super) struct World {
     pub(super) paused: BTreeSet<u32>,
 }
 
-/// The context of a communicator of everybody.
+/// Context of a communicator of all ranks.
 pub(super) const CTX: u32 = 0;
 
-/// Nanoseconds between two turns.
+/// Time between two turns, in nanoseconds.
 pub(super) const TICK: u64 = 10_000;
 
-/// Nanoseconds of silence.
+/// Silence after which a peer counts as failed, in nanoseconds.
 pub(super) const DETECT: u64 = 1_000_000;
 
 impl World {
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// Everybody who is not paused makes a turn; then time passes.
+    /// Lets every rank that is not paused make a turn, then advances the time.
     pub(super) fn step(&mut self) {
         for (engine, rank) in self.engines.iter_mut().zip(0..) {
             if !self.paused.contains(&rank) {
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// Steps until it is so. Says how long that took, in nanoseconds.
+    /// Steps until `so` returns true. Returns the time that this took, in nanoseconds.
     pub(super) fn run_until(&mut self, so: impl Fn(&mut [Engine]) -> bool) -> u64 {
         let start = self.now;
         while !so(&mut self.engines) {
@@ -296,7 +296,7 @@ impl World {
         self.engines[from as usize].send(about(Some(to), Some(tag)), buf)
     }
 
-    /// A send that completes when it is received.
+    /// Starts a send that completes when it is received.
     pub(super) fn send_sync<B: SendBuf>(
         &mut self,
         from: u32,
@@ -325,13 +325,13 @@ impl World {
         self.engines[on as usize].core.is_done(ticket.op)
     }
 
-    /// How a send ended.
+    /// Returns the outcome of a send, and its buffer.
     pub(super) fn sent<B: SendBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
         let landed = self.engines[on as usize].core.take_send(ticket);
         landed.expect("it is done")
     }
 
-    /// What a receive got.
+    /// Returns the outcome of a receive, and its buffer.
     pub(super) fn received<B: RecvBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
         let landed = self.engines[on as usize].core.take_recv(ticket);
         landed.expect("it is done")
@@ -344,7 +344,7 @@ impl World {
     }
 }
 
-/// What programs need done.
+/// Runs the jobs of programs.
 fn do_jobs(engine: &mut Engine) {
     while !engine.core.jobs.is_empty() {
         for mut job in std::mem::take(&mut engine.core.jobs) {
@@ -367,7 +367,7 @@ pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
     }
 }
 
-/// The rank that an outcome names as failed.
+/// Returns the rank that an outcome names as failed.
 pub(super) fn failed_rank(outcome: &Outcome) -> Option<usize> {
     match outcome {
         Err(failure) => match failure.kind {
