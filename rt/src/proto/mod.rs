@@ -1,4 +1,4 @@
-//! Pure protocols: no I/O, no clock, no threads, no `unsafe`.
+//! Pure protocols, called by the engine: no I/O, no clock, no threads, no `unsafe`.
 
 pub(crate) mod agree;
 pub(crate) mod alive;

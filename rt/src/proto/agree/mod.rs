@@ -1,21 +1,27 @@
-//! How ranks agree although some of them die: all who return have the same value, whoever dies when.
+//! Fault-tolerant agreement: all ranks that return have the same value, whichever ranks fail and when.
 //!
-//! The lowest rank that lives leads. Each rank *reports* what it brings in; when all who live have, the leader *proposes* the
-//! combination; when all who live have *promised* to keep to it, it *decides*, and tells them. So nobody returns before all who
-//! live know the value, and what a dead leader may have decided, each survivor has promised.
+//! The engine drives one [`Agree`] for each communicator. The lowest surviving rank is the leader:
 //!
-//! When a leader dies, everybody reports to the next one, with the decision or the promise that it has. The next leader proposes
-//! what anybody has promised; only if nobody has did nobody return, and then it combines what it hears. There is never more than
-//! one promise to choose from: a leader hears all who live before it proposes, and who has spoken to it hears no earlier one any
-//! more. Without deaths that is 4 (size − 1) messages, four of them in a row.
+//! 1. Each rank *reports* its value to the leader.
+//! 2. When all survivors have reported, the leader *proposes* the combination of their values.
+//! 3. When all survivors have *promised* to keep to the proposal, the leader *decides*, and sends the decision to them.
 //!
-//! Rounds are numbered. Who is in one round has decided the one before, and so has everybody as soon as anybody decides this one:
-//! two rounds are kept.
+//! So no rank returns before all survivors know the value, and every survivor has promised the value that a failed
+//! leader may have decided.
 //!
-//! It relies on two things: messages from one rank to another arrive in order, until one of the two dies; and who counts as down
-//! is down, for good. Nothing that a rank says is heard once it counts as down.
+//! When a leader fails, every rank reports to the next one, with its decision or its promise if it has one. The next
+//! leader proposes a value that some rank has promised. If there is none, then no rank has returned, and the leader
+//! combines the reported values. There is never more than one promise to choose from: a leader gets a report from all
+//! survivors before it proposes, and a rank that has reported to it ignores earlier leaders. Without failures this
+//! takes 4 (size − 1) messages, four of them in sequence.
 //!
-//! After the paradigm of the rotating coordinator (Chandra, Toueg 1996), with a detector that makes no mistakes.
+//! Rounds are numbered. A rank in one round has decided the round before, and so has every rank once any rank decides
+//! this round. So two rounds are kept.
+//!
+//! The protocol relies on two properties: messages from one rank to another arrive in order until one of the two fails,
+//! and a rank that counts as down stays down forever. Messages of a rank that counts as down are ignored.
+//!
+//! Based on the rotating coordinator (Chandra, Toueg 1996), with a failure detector that makes no mistakes.
 
 mod ranks;
 #[cfg(test)]
@@ -25,31 +31,31 @@ use std::{collections::VecDeque, mem};
 
 pub(crate) use self::ranks::Ranks;
 
-/// What ranks bring in, and what they agree on.
+/// The value that a rank contributes, and also the value that the ranks agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
-    /// All who were heard say yes.
+    /// True if all ranks that reported pass `true`.
     pub(crate) flag: bool,
-    /// The greatest of all.
+    /// Maximum of the numbers of all ranks.
     pub(crate) number: u32,
-    /// Who is down.
+    /// Ranks that are down.
     pub(crate) down: Ranks,
 }
 
-/// What ranks say to each other in a round.
+/// A message of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Say {
-    /// To the leader: what this rank brings in, or if it has promised, the proposal that it keeps to.
+    /// To the leader: the value of this rank, or, if the rank has promised, the proposal that it keeps to.
     Report { value: Value, promised: bool },
     /// The leader's proposal.
     Propose(Value),
     /// To the leader: this rank keeps to its proposal.
     Promise,
-    /// It is decided.
+    /// To all survivors: the decided value.
     Decide(Value),
 }
 
-/// Something to be sent.
+/// A message that must be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Letter {
     pub(crate) to: usize,
@@ -57,20 +63,21 @@ pub(crate) struct Letter {
     pub(crate) say: Say,
 }
 
-/// One rank's part in the agreements of one communicator.
+/// One rank's state in the agreements of one communicator.
 ///
-/// The application [begins](Self::begin), the world calls the two `handle_*`, and both `poll_*` give what came of it.
+/// The application calls [`begin`](Self::begin) and the network the two `handle_*` methods. Both `poll_*` methods
+/// return the results.
 #[derive(Debug)]
 pub(crate) struct Agree {
     me: usize,
     size: usize,
     down: Ranks,
-    /// The number of the round under way.
+    /// Number of the round in flight.
     number: u32,
     round: Round,
-    /// What was decided in the round before.
+    /// Value decided in the previous round.
     last: Option<Value>,
-    /// What this rank brings into later rounds.
+    /// Values that this rank contributes to later rounds.
     calls: VecDeque<Value>,
     letters: VecDeque<Letter>,
     decided: VecDeque<(u32, Value)>,
@@ -78,22 +85,22 @@ pub(crate) struct Agree {
 
 #[derive(Debug, Default)]
 struct Round {
-    /// What this rank brings in; `None` before it calls.
+    /// Value of this rank; `None` before this rank calls.
     mine: Option<Value>,
-    /// The proposal that this rank keeps to.
+    /// Proposal that this rank has promised to keep to.
     promised: Option<Value>,
-    /// Who has reported here. Of use as soon as this rank leads.
+    /// Ranks that have reported to this rank. Used once this rank leads.
     heard: Ranks,
-    /// What they bring in.
+    /// Combined values of these ranks.
     joined: Option<Value>,
-    /// The proposal that some of them keep to.
+    /// Proposal that some of these ranks have promised to keep to.
     kept: Option<Value>,
-    /// Who keeps to this rank's own proposal; `None` before there is one.
+    /// Ranks that promised to keep to this rank's own proposal; `None` before there is a proposal.
     keeping: Option<Ranks>,
 }
 
 impl Agree {
-    /// `down` are those of the ranks `0..size` that are down already, without `me`.
+    /// Creates the state of rank `me`. `down` are the ranks in `0..size` that are already down, without `me`.
     pub(crate) fn new(me: usize, size: usize, down: Ranks) -> Self {
         debug_assert!(me < size && !down.contains(me), "a rank that lives");
         Self {
@@ -109,7 +116,8 @@ impl Agree {
         }
     }
 
-    /// This rank calls, and brings this in. Returns the number of the round, which begins after those called before.
+    /// Calls for an agreement, to which this rank contributes `value`. Returns the number of the round, which begins
+    /// after those called before.
     pub(crate) fn begin(&mut self, value: Value) -> u32 {
         let ahead = usize::from(self.is_under_way()) + self.calls.len();
         let ahead = u32::try_from(ahead).expect("fewer than 2^32 calls under way");
@@ -119,7 +127,7 @@ impl Agree {
         number
     }
 
-    /// A member says something. `false`: that makes no sense.
+    /// Handles a message from a member. Returns false if the message makes no sense.
     pub(crate) fn handle(&mut self, from: usize, round: u32, say: Say) -> bool {
         if from >= self.size || from == self.me {
             return false;
@@ -135,11 +143,11 @@ impl Agree {
         if let Say::Report { .. } = say {
             self.remind(from, round);
         }
-        // Nobody is ahead of a rank that it speaks to; a decision may come twice, and late.
+        // A peer that this rank sends to is never ahead of it, and a decision may arrive twice, or late.
         round.wrapping_sub(self.number) > u32::MAX / 2
     }
 
-    /// A member is down.
+    /// Handles the failure of a member.
     pub(crate) fn handle_down(&mut self, rank: usize) {
         let before = self.leader();
         if rank >= self.size || rank == self.me || !self.down.insert(rank) {
@@ -152,8 +160,9 @@ impl Agree {
         self.go_on();
     }
 
-    /// A member that waits in a round asks for this rank's word. `true`: that round is over, and it is told what was decided. It
-    /// may have missed that, and this rank may take another one for the leader.
+    /// Handles a member that asks again for this rank's message in `round`. If the round is decided, sends it the
+    /// decision and returns true.
+    /// The member may have missed the decision, because this rank may take another rank for the leader.
     pub(crate) fn remind(&mut self, rank: usize, round: u32) -> bool {
         let last = self.last.clone().filter(|_| round == self.before());
         let over = last.is_some();
@@ -163,27 +172,27 @@ impl Agree {
         over
     }
 
-    /// What is to be sent next.
+    /// Returns the next message to send.
     pub(crate) fn poll_letter(&mut self) -> Option<Letter> {
         self.letters.pop_front()
     }
 
-    /// A round that was decided, in order.
+    /// Returns the next decided round and its value, in order.
     pub(crate) fn poll_decided(&mut self) -> Option<(u32, Value)> {
         self.decided.pop_front()
     }
 
-    /// The number of the round that is under way, or comes next.
+    /// Returns the number of the round in flight, or of the next one.
     pub(crate) fn round(&self) -> u32 {
         self.number
     }
 
-    /// Whether this rank has called and not returned.
+    /// Returns true if this rank has called and not yet returned.
     pub(crate) fn is_under_way(&self) -> bool {
         self.round.mine.is_some()
     }
 
-    /// Whose word this rank waits for.
+    /// Returns the ranks whose message this rank waits for.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = usize> {
         let leader = self.leader();
         let under_way = self.is_under_way();
@@ -202,14 +211,14 @@ impl Agree {
 
 impl Agree {
     fn leader(&self) -> usize {
-        self.down.first_missing() // this rank, if no other
+        self.down.first_missing() // this rank if no other rank survives
     }
 
     const fn before(&self) -> u32 {
         self.number.wrapping_sub(1)
     }
 
-    /// Enters the next round, if this rank has called for it.
+    /// Enters the next round if this rank has called for it.
     fn go_on(&mut self) {
         while !self.is_under_way()
             && let Some(mut value) = self.calls.pop_front()
@@ -223,7 +232,7 @@ impl Agree {
         }
     }
 
-    /// Tells a new leader all that it may need.
+    /// Reports to a new leader everything that it may need.
     fn report(&mut self) {
         if let Some(last) = self.last.clone() {
             self.tell(self.leader(), self.before(), Say::Decide(last));
@@ -270,7 +279,8 @@ impl Agree {
         true
     }
 
-    /// A report comes here; its sender takes this rank for the leader, and may know more than this rank.
+    /// Handles a report. Its sender takes this rank for the leader, and may know of failures that this rank has not
+    /// been notified of.
     fn hear(&mut self, from: usize, value: Value, promised: bool) {
         let round = &mut self.round;
         if !round.heard.insert(from) {
@@ -285,7 +295,7 @@ impl Agree {
         }
     }
 
-    /// Goes on as far as what has come allows, if this rank leads.
+    /// Proceeds as far as the received messages allow, if this rank leads.
     fn lead(&mut self) {
         if self.leader() != self.me || self.round.mine.is_none() {
             return;
@@ -328,13 +338,14 @@ impl Agree {
         self.round.keeping = Some(keeping);
     }
 
-    /// The round is over.
+    /// Ends the round with this value.
     fn decide(&mut self, value: Value) {
         let number = self.number;
         if self.leader() == self.me {
             self.tell_all(number, &Say::Decide(value.clone()));
         } else {
-            // They take this rank for the leader: they know of a death that it will hear of.
+            // These ranks take this rank for the leader: they know of a failure that this rank has not been notified of
+            // yet.
             let heard = mem::take(&mut self.round.heard);
             for rank in (0..self.size).filter(|rank| heard.contains(*rank)) {
                 self.tell(rank, number, Say::Decide(value.clone()));

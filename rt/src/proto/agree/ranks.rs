@@ -1,11 +1,12 @@
 //! Sets of ranks.
 
-/// A set of ranks of one communicator: a bit for each up to the greatest, so the empty set owns nothing.
+/// A set of ranks of one communicator. Has one bit for each rank up to the greatest, so the empty set allocates
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranks(Vec<u64>);
 
 impl Ranks {
-    /// Whether it was new.
+    /// Adds a rank. Returns true if the rank was not in the set.
     pub(crate) fn insert(&mut self, rank: usize) -> bool {
         let (at, bit) = (rank / 64, 1_u64 << (rank % 64));
         if self.0.len() <= at {
@@ -25,7 +26,7 @@ impl Ranks {
         self.join_words(0, &other.0);
     }
 
-    /// Adds those of the ranks from `64 * at` on whose bits are set.
+    /// Adds ranks from a bit map, whose first bit stands for rank `64 * at`.
     pub(crate) fn join_words(&mut self, at: usize, words: &[u64]) {
         let len = words.iter().rposition(|&word| word != 0);
         let words = &words[..len.map_or(0, |last| last + 1)];
@@ -37,19 +38,19 @@ impl Ranks {
         }
     }
 
-    /// A bit for each rank, up to the greatest one.
+    /// Returns the set as a bit map with one bit for each rank, up to the greatest rank.
     pub(crate) fn words(&self) -> &[u64] {
         &self.0
     }
 
-    /// The least rank that is not in it.
+    /// Returns the least rank that is not in the set.
     pub(crate) fn first_missing(&self) -> usize {
         let full = self.0.iter().take_while(|word| **word == u64::MAX).count();
         let next = self.0.get(full).copied().unwrap_or_default();
         full * 64 + next.trailing_ones() as usize
     }
 
-    /// Whether each of the ranks `0..size` is in it or in `other`.
+    /// Returns true if each of the ranks `0..size` is in this set or in `other`.
     pub(crate) fn covers_with(&self, other: &Self, size: usize) -> bool {
         let mut both = self.clone();
         both.join(other);

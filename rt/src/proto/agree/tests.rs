@@ -1,7 +1,8 @@
-//! Random histories: ranks that die at any moment, with what they sent last lost; news of deaths that come late, and before what
-//! the dead have sent; messages in order between two ranks, and in no order among all.
+//! Random histories: ranks that fail at any moment and lose the last messages that they sent; failure notifications
+//! that arrive late, or before the last messages of the failed rank. Messages between two ranks stay in order; messages
+//! of different pairs do not.
 //!
-//! `SEED=… HISTORIES=1` replays one.
+//! `SEED=… HISTORIES=1` replays one history.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,12 +16,12 @@ const ROUNDS_MAX: u64 = 3;
 struct World {
     random: Random,
     ranks: Vec<Rank>,
-    /// Between two ranks, in order.
+    /// Messages in flight between two ranks, in order.
     channels: BTreeMap<(usize, usize), VecDeque<(u32, Say)>>,
     dead: BTreeSet<usize>,
-    /// Of whose death has not heard whom.
+    /// Pairs of a failed rank and a rank that has not been notified of its failure.
     news: Vec<(usize, usize)>,
-    /// What each rank brings into each round.
+    /// Value of each rank in each round.
     brings: Vec<Vec<Value>>,
     sent: usize,
 }
@@ -62,7 +63,7 @@ impl World {
         !self.dead.contains(&rank)
     }
 
-    /// Something happens, if anything can.
+    /// Makes one event happen, if any can.
     fn step(&mut self, deaths: f64) -> bool {
         if self.random.chance(deaths) && self.dead.len() + 1 < self.ranks.len() {
             self.kill();
@@ -116,7 +117,7 @@ impl World {
         }
     }
 
-    /// What a rank has to send, and what it has decided.
+    /// Collects what a rank has to send, and what it has decided.
     fn collect(&mut self, rank: usize) {
         let Rank {
             machine, returned, ..
@@ -136,7 +137,7 @@ impl World {
     fn kill(&mut self) {
         let size = self.ranks.len();
         let living: Vec<usize> = (0..size).filter(|&rank| self.lives(rank)).collect();
-        // Those that lead are the ones to kill.
+        // Prefer to kill a rank that leads.
         let most = if self.random.chance(0.5) {
             0
         } else {

@@ -1,58 +1,59 @@
-//! Whether those that we wait for are still there, where the driver does not say.
+//! Failure detector: finds out whether awaited peers are still alive, where the driver does not report failures.
 //!
-//! A peer that is waited for and was silent for an interval is pinged, again and again, for pings and answers may be lost; after
-//! two intervals of silence it counts as failed. So a peer that is paused for less than an interval is never taken for dead, and
-//! one that is dead is known to be dead within two intervals of its death, or of the beginning of the wait. Nobody is pinged
-//! while nothing is waited for.
+//! A peer that this rank waits for, and that was silent for an interval, is pinged repeatedly, because pings and
+//! answers may be lost. After two intervals of silence it counts as failed. So a peer that pauses for less than an
+//! interval never counts as failed. A failed peer is detected within two intervals of its failure, or of the beginning
+//! of the wait. No peer is pinged while this rank waits for none.
 //!
-//! Where the driver counts what a peer's adapter has answered, that is a sign of life too: what a busy peer says itself lies
-//! behind all that it was sent before.
+//! If the driver counts the answers of a peer's adapter, these are a sign of life too. A busy peer's own answer to a
+//! ping is queued behind all messages that it was sent before.
 //!
-//! Our own absence is not the peers' silence: a rank that looks late gives all peers another interval to answer, and as long as
-//! more has come than a turn takes, a peer's answer may be among it.
+//! This rank's own absence must not count as silence of its peers. If this rank looks late, it gives all peers another
+//! interval to answer. While more messages have arrived than one turn takes, a peer's answer may be among them.
 //!
-//! A rank that sees a process end tells the others. They do not believe it, but ask at once, and wait for a part of an interval.
+//! A rank that sees a process end notifies the others. They do not trust the notification, but ping the peer
+//! immediately, and wait for a part of an interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The peers that are waited for. Times are in nanoseconds, of any clock that does not run backwards.
+/// The awaited peers. Times are in nanoseconds, of any clock that does not run backwards.
 #[derive(Debug)]
 pub(crate) struct Alive {
     interval: u64,
     watched: BTreeMap<u32, Watched>,
-    /// When we looked last.
+    /// Time of the last look.
     looked: u64,
-    /// When this rank made its last turn, as far as it was said.
+    /// Time of this rank's last turn, as far as it was reported.
     turned: u64,
     next: Option<u64>,
-    /// Peers that others have seen die, and that were not asked since.
+    /// Peers that other ranks have seen fail, and that this rank has not pinged since.
     doubted: BTreeSet<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Watched {
-    /// When something came last.
+    /// Time when the last message arrived.
     heard: u64,
-    /// Not pinged before this.
+    /// No ping before this time.
     quiet_until: u64,
-    /// By its adapter, at the last look.
+    /// Answers of the peer's adapter, counted until the last look.
     answers: u64,
-    /// Since when it is asked because another rank has seen it die, and nothing came from it.
+    /// Time since when this peer is pinged because another rank has seen it fail. Reset by any message from the peer.
     doubted: Option<u64>,
 }
 
-/// What is to be done after a look.
+/// Actions to take after a look.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Findings {
     pub(crate) to_ping: Vec<u32>,
     pub(crate) failed: Vec<u32>,
-    /// Those of `failed` that another rank has seen die.
+    /// Ranks of `failed` that another rank has seen fail.
     pub(crate) seen: Vec<u32>,
 }
 
 impl Alive {
-    /// `interval` is in nanoseconds.
+    /// Creates a detector with this interval, in nanoseconds.
     pub(crate) fn new(interval: u64) -> Self {
         Self {
             interval: interval.max(u64::from(PINGS)),
@@ -64,7 +65,8 @@ impl Alive {
         }
     }
 
-    /// A turn is made. Whether it is time to [`look`](Self::look); `all` says that nothing more has come than it has taken.
+    /// Returns true if it is time to [`look`](Self::look). Called in every turn; `all` is true if the turn has taken
+    /// all messages that had arrived.
     pub(crate) fn is_due(&mut self, now: u64, all: bool) -> bool {
         let late = self.next.map_or(0, |due| now.saturating_sub(due));
         let due = self.next.is_some_and(|due| due <= now) && (all || late > self.interval);
@@ -74,17 +76,18 @@ impl Alive {
         due
     }
 
-    /// How long a peer may be silent.
+    /// Returns how long a peer may be silent, in nanoseconds.
     pub(crate) fn limit(&self) -> u64 {
         2 * self.interval
     }
 
-    /// How long a peer may be silent that another rank has seen die.
+    /// Returns how long a peer may be silent after another rank has seen it fail, in nanoseconds.
     pub(crate) fn limit_of_doubt(&self) -> u64 {
         self.interval / DOUBT
     }
 
-    /// Another rank says that it has seen this one die: it is asked at once, if it is waited for, or when it is.
+    /// Handles the notification that another rank has seen this peer fail. The peer is pinged immediately if this rank
+    /// waits for it, otherwise as soon as this rank does.
     pub(crate) fn doubt(&mut self, rank: u32, now: u64) {
         self.doubted.insert(rank);
         if let Some(next) = &mut self.next {
@@ -92,18 +95,18 @@ impl Alive {
         }
     }
 
-    /// When to [`look`](Self::look); `None` while nothing is waited for.
+    /// Returns the time of the next [`look`](Self::look); `None` while this rank waits for no peer.
     pub(crate) fn next_look(&self) -> Option<u64> {
         self.next
     }
 
-    /// Something is waited for from now on, so that a look is due within an interval.
+    /// Begins to wait for a peer, so that a look is due within an interval.
     pub(crate) fn expect_wait(&mut self, now: u64) {
         let due = now.saturating_add(self.interval);
         self.next.get_or_insert(due);
     }
 
-    /// Something came from this peer.
+    /// Records that a message arrived from this peer.
     pub(crate) fn handle_heard(&mut self, rank: u32, now: u64) {
         if let Some(watched) = self.watched.get_mut(&rank) {
             watched.heard = now;
@@ -114,9 +117,9 @@ impl Alive {
         }
     }
 
-    /// Who must be pinged, and who has failed, of those that are waited for now. Costs what is waited for.
+    /// Returns the awaited peers to ping, and those that have failed. O(awaited peers).
     ///
-    /// `answers` tells how often the adapter of a peer has answered so far.
+    /// `answers` returns how often the adapter of a peer has answered so far.
     pub(crate) fn look(
         &mut self,
         now: u64,
@@ -128,7 +131,7 @@ impl Alive {
         } = self;
         let looked = std::mem::replace(&mut self.looked, now);
         let turned = std::mem::replace(&mut self.turned, now);
-        // The longest silence that we may hold against a peer that we did not listen to.
+        // Longest silence that may count against a peer while this rank did not listen.
         let one_interval_ago = now.saturating_sub(*interval);
         let away = |due: u64| now.saturating_sub(due.max(turned));
         if self.next.is_some_and(|due| away(due) > *interval / LATE) {
@@ -140,7 +143,7 @@ impl Alive {
         watched.retain(|rank, _| waited.contains(rank));
         for &rank in waited {
             let answers = answers(rank);
-            // At the last look nothing was waited for from a peer that is new here.
+            // At the last look, this rank did not wait for a peer that is new in the map.
             let peer = watched.entry(rank).or_insert_with(|| Watched {
                 heard: one_interval_ago.max(looked),
                 quiet_until: 0,
@@ -148,7 +151,7 @@ impl Alive {
                 doubted: None,
             });
             if std::mem::replace(&mut peer.answers, answers) != answers {
-                // It was there after the last look; nothing is known of when.
+                // The peer was alive after the last look, but the time is not known.
                 peer.heard = peer.heard.max(looked);
                 peer.doubted = None;
             }
@@ -186,29 +189,29 @@ impl Alive {
 }
 
 impl Watched {
-    /// When its silence is so long that it counts as failed.
+    /// Returns the time when the peer counts as failed.
     fn limit(&self, interval: u64) -> u64 {
         let of_doubt = self.doubted.map(|since| since + interval / DOUBT);
         let limit = self.heard.saturating_add(2 * interval);
         of_doubt.unwrap_or(u64::MAX).min(limit)
     }
 
-    /// From when on it is asked whether it is there.
+    /// Returns the time from which on the peer is pinged.
     fn asked_from(&self, interval: u64) -> u64 {
         let silent = self.heard.saturating_add(interval);
         self.doubted.unwrap_or(u64::MAX).min(silent)
     }
 }
 
-/// How often a silent peer is pinged until it has failed. With 30 % of loss a ping and its answer arrive with a chance of one
-/// half, so one peer in 4 · 10⁹ is wronged.
+/// Pings to a silent peer before it counts as failed. With 30 % loss, a ping and its answer arrive with probability one
+/// half, so 1 of 4 · 10⁹ live peers would count as failed.
 const PINGS: u32 = 32;
 
-/// A rank that another has seen die has this part of an interval to answer: two hundred times as long as an answer takes, and a
-/// second where nothing else is said.
+/// A peer that another rank has seen fail has this part of an interval to answer. With default settings this is a
+/// second, about two hundred times the time of an answer.
 const DOUBT: u64 = 5;
 
-/// A look that is late by more than this part of an interval was not a little late: this rank was away.
+/// If a look is late by more than this part of an interval, this rank was absent.
 const LATE: u64 = 16;
 
 #[cfg(test)]

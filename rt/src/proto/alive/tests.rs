@@ -17,7 +17,7 @@ fn unanswered(_rank: u32) -> u64 {
     0
 }
 
-/// An observer that waits for some peers and has looked once, at time 0.
+/// Returns a detector that waits for these peers and has looked once, at time 0.
 fn watching<const N: usize>(ranks: [u32; N]) -> (Alive, BTreeSet<u32>) {
     let (mut alive, waited) = (Alive::new(INTERVAL), set(ranks));
     let first = alive.look(0, &waited, unanswered);
@@ -101,14 +101,14 @@ fn our_own_absence_is_nobodys_silence() {
     assert_eq!(failed, [2]);
 }
 
-/// When a peer of the random test hears and answers.
+/// A peer of the random test: when it receives and answers.
 struct Peer {
     dies: u64,
     pauses: BTreeMap<u64, u64>,
 }
 
 impl Peer {
-    /// When it answers what comes at `at`.
+    /// Returns when the peer answers a ping that arrives at `at`.
     fn answers(&self, at: u64) -> Option<u64> {
         let pause = self.pauses.range(..=at).next_back();
         let at = pause.map_or(at, |(_, &end)| at.max(end));
@@ -134,7 +134,7 @@ impl Peer {
 }
 
 const TRIP: u64 = 20;
-/// So long, and a lost ping has been repeated often enough.
+/// After this time, a lost ping has been repeated often enough.
 const SLACK: u64 = INTERVAL / 2;
 
 #[test]
@@ -202,7 +202,7 @@ fn a_peer_that_is_waited_for_beside_others_has_two_intervals_too() {
     let mut alive = Alive::new(INTERVAL);
     let (mut now, mut since, mut waited) = (0, None, set([1]));
     alive.expect_wait(now);
-    // Rank 1 is asked often at the end of its silence; in the middle of that something is waited for from rank 2.
+    // Rank 1 is pinged often at the end of its silence. In the middle of that, this rank begins to wait for rank 2.
     loop {
         now = alive.next_look().expect("a peer is waited for");
         let found = alive.look(now, &waited, unanswered);
@@ -225,7 +225,7 @@ fn a_peer_that_is_waited_for_beside_others_has_two_intervals_too() {
 #[test]
 fn silence_counts_only_while_this_rank_looks() {
     let (mut alive, waited) = watching([1]);
-    // Whenever this rank is about to judge, it is not scheduled for a while.
+    // Whenever this rank is about to judge, the operating system does not schedule it for a while.
     for _ in 0..100 {
         let now = alive.next_look().expect("a peer is waited for") + INTERVAL / 8;
         assert!(alive.is_due(now, true));

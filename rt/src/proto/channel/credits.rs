@@ -1,30 +1,32 @@
-//! How much may be sent to a peer uninvited: flow control with bounded memory at the receiver (spec P7.1 and P7.2).
+//! Credits: flow control that limits how much a rank may send eagerly to a peer, so that memory at the receiver is
+//! bounded.
 
-/// Both directions of a pair of ranks.
+/// Credits of both directions between two ranks.
 ///
-/// Each side may fill a share of the other's store for unexpected messages, counted in units of 64 bytes and at least one for
-/// each message. Both work out the same share from the same numbers, so nothing is negotiated. A unit comes back when the
-/// message has left the store, not when it arrived: a slow receiver slows its senders down.
+/// Each rank may fill a share of the other's store for unexpected messages. The share is counted in units of 64 bytes,
+/// with at least one unit for each message. Both ranks compute the same share from the same numbers, so nothing is
+/// negotiated. A unit is returned when the message has left the store, not when it arrived, so a slow receiver slows
+/// its senders down.
 ///
-/// What comes back is said as the sum so far, on a circle of 65 535 numbers; 0 says nothing. So a message that is lost, repeated
-/// or late says nothing wrong, and the credits need no order.
+/// Returned units are sent as a running sum on a circle of 65 535 numbers, where 0 means "no information". So a message
+/// that is lost, repeated or late does no harm, and credits need no order.
 #[derive(Debug)]
 pub(crate) struct Credits {
     window: u16,
-    /// Units that the peer still stores for us.
+    /// Units that the peer still stores for this rank.
     spent: u16,
-    /// The peer's sum, as far as we heard.
+    /// Latest sum received from the peer.
     heard: u16,
-    /// Units that have left our store, as a sum.
+    /// Sum of units that have left this rank's store.
     freed: u16,
-    /// The sum that the peer was told.
+    /// Latest sum sent to the peer.
     told: u16,
-    /// Units of the peer's messages that are in our store.
+    /// Units of the peer's messages in this rank's store.
     stored: u16,
 }
 
 impl Credits {
-    /// `store` is in bytes, for `peers` peers together.
+    /// Creates the credits for one of `peers` peers, which share a store of `store` bytes.
     pub(crate) fn new(store: usize, peers: usize) -> Self {
         let share = store / peers.max(1) / UNIT;
         let window = u16::try_from(share).unwrap_or(WINDOW_MAX);
@@ -38,10 +40,10 @@ impl Credits {
         }
     }
 
-    /// Pays for a message with `len` bytes of content. `false`: not now.
+    /// Pays for a message with `len` bytes of content. Returns false if there are not enough credits now.
     ///
-    /// Long messages leave an eighth for those of less than 64 bytes. A message that cannot pay is offered, which costs nothing:
-    /// its bytes stay with the sender.
+    /// Long messages leave an eighth of the window for messages of less than 128 bytes. A message that cannot pay is
+    /// offered by rendezvous, which costs no credit because its bytes stay with the sender.
     pub(crate) fn spend(&mut self, len: usize) -> bool {
         let Some(units) = units(len) else {
             return false;
@@ -60,12 +62,12 @@ impl Credits {
         enough
     }
 
-    /// Takes a [`spend`](Self::spend) back: the driver had no room for the message.
+    /// Undoes a [`spend`](Self::spend), because the driver had no room for the message.
     pub(crate) fn unspend(&mut self, len: usize) {
         self.spent = self.spent.saturating_sub(units(len).unwrap_or(0));
     }
 
-    /// The peer says how much it has freed so far. More than was spent is not possible, so it is an old number.
+    /// Handles the peer's sum of freed units. A sum of more units than were spent must be an old one, and is ignored.
     pub(crate) fn refund(&mut self, sum: u16) {
         let units = distance(self.heard, sum);
         if sum != 0 && units <= self.spent {
@@ -74,18 +76,19 @@ impl Credits {
         }
     }
 
-    /// A message of the peer with `len` bytes has left the store. Says, once, that it is time to tell the peer.
+    /// Frees the units of a peer's message of `len` bytes that has left the store. Returns true once when the peer
+    /// should be notified.
     #[inline(always)]
     pub(crate) fn owe(&mut self, len: usize) -> bool {
         let before = self.owed();
-        // What was not in the window cannot be owed; a peer that overdraws its window gets nothing back for that.
+        // Units outside the window cannot be owed: a peer that overdraws its window gets nothing back for it.
         let units = units(len).unwrap_or(0).min(self.window - before);
         self.freed = step(self.freed, units);
         let half = self.window / 2;
         before < half && self.owed() >= half
     }
 
-    /// A message of the peer is to be stored. `false`: the peer has sent more than it may.
+    /// Reserves store room for a peer's message. Returns false if the peer has sent more than it may.
     pub(crate) fn store(&mut self, len: usize) -> bool {
         let room = self.window - self.stored;
         let units = units(len).filter(|&units| units <= room);
@@ -93,30 +96,32 @@ impl Credits {
         units.is_some()
     }
 
-    /// A message is taken out of the store.
+    /// Releases the store room of a message.
     pub(crate) fn unstore(&mut self, len: usize) {
         self.stored -= units(len).unwrap_or(0);
     }
 
-    /// What to say in every message; never 0.
+    /// Returns the sum to put into every message; never 0.
     pub(crate) fn due(&self) -> u16 {
         self.freed
     }
 
-    /// The driver took a message that said what was [`due`](Self::due), and that will arrive sooner or later.
+    /// Records that the driver took a message with the sum `due`, which will arrive eventually.
     pub(crate) fn returned(&mut self, due: u16) {
         self.told = due;
     }
 
-    /// Units that the peer has not been told of.
+    /// Returns the freed units that the peer has not been notified of.
     ///
-    /// Who is about to sleep tells them, however few: the peer may wait for just these.
+    /// A thread that is about to sleep notifies the peer even of few units, because the peer may wait for exactly
+    /// these.
     pub(crate) fn owed(&self) -> u16 {
         distance(self.told, self.freed)
     }
 }
 
-/// What a message costs: never nothing, for the receiver keeps its envelope. `None`: more than there can be.
+/// Returns the cost of a message in units: at least 1, because the receiver keeps its envelope. Returns `None` if it is
+/// more than any window.
 fn units(len: usize) -> Option<u16> {
     u16::try_from(len / UNIT)
         .ok()
@@ -124,13 +129,13 @@ fn units(len: usize) -> Option<u16> {
         .map(|units| units.max(1))
 }
 
-/// `units` further on the circle 1, 2, … 65 535.
+/// Returns the sum that is `units` further on the circle 1, 2, … 65 535.
 fn step(sum: u16, units: u16) -> u16 {
     let (next, past) = sum.overflowing_add(units);
     if past { next + 1 } else { next }
 }
 
-/// How far it is from one sum to a later one.
+/// Returns the distance from one sum to a later one.
 fn distance(from: u16, to: u16) -> u16 {
     if to >= from {
         to - from
@@ -139,13 +144,14 @@ fn distance(from: u16, to: u16) -> u16 {
     }
 }
 
-/// Bytes.
+/// Bytes of one unit.
 const UNIT: usize = 64;
 
-/// Less than half of the circle, so that old numbers are known: 2 MiB, or 32 767 short messages.
+/// Maximum window: less than half of the circle, so that old sums are recognized. This is 2 MiB, or 32 767 short
+/// messages.
 const WINDOW_MAX: u16 = CIRCLE / 2;
 
-/// Four of the longest messages that are sent uninvited (8 KiB): 32 KiB.
+/// Minimum window: four of the longest eager messages (8 KiB), which is 32 KiB.
 const WINDOW_MIN: u16 = 512;
 
 const CIRCLE: u16 = u16::MAX;

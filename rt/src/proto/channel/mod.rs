@@ -1,12 +1,13 @@
-//! Order and completeness between two ranks, where the driver does not give them; and credits, for every driver.
+//! Reliable, ordered delivery between two ranks, for drivers that do not provide it; and credits, for every driver.
 //!
-//! After spec P3 and P15. Each message that leaves for a peer has a number, its place in the order. The sender keeps a copy
-//! until the peer says that it has everything before some number; when that takes too long, or the peer had no room, or seems
-//! to miss something, it sends again from the first number that is missing: go-back-n. The receiver passes messages on in order
-//! and once. What comes a little early it keeps, what comes twice it answers again, what comes far too early it refuses.
+//! Each message to a peer has a sequence number. The sender keeps a copy until the peer acknowledges everything up to
+//! that number. The sender resends everything from the first missing number on (go-back-n) if no acknowledgement
+//! arrives in time, if the peer had no room, or if the peer seems to miss a message. The receiver delivers each message
+//! once and in order. It keeps a message that is a little early, acknowledges a duplicate again, and refuses a message
+//! that is too early.
 //!
-//! Numbers have 16 bits and go round; they are compared by their distance (RFC 1982). Whatever a peer says about numbers is
-//! checked against what was really sent, so a wrong one changes nothing.
+//! Sequence numbers have 16 bits and wrap around; they are compared by distance (RFC 1982). Numbers from a peer are
+//! checked against what was really sent, so a wrong number changes nothing.
 
 mod credits;
 mod receiver;
@@ -28,47 +29,47 @@ use sender::Sender;
 pub(crate) struct Channel {
     sender: Sender,
     receiver: Receiver,
-    /// Something arrived since the last acknowledgement left.
+    /// True if a message arrived since the last acknowledgement left.
     ack_owed: bool,
-    /// Something was refused since the last answer.
+    /// True if a message was refused since the last answer.
     nack_owed: bool,
-    /// No refusal is repeated before this.
+    /// No refusal is repeated before this time.
     quiet_until: u64,
     hold: u64,
 }
 
-/// A message as it went to the driver.
+/// A message in the form in which the driver took it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) header: Vec<u8>,
     pub(crate) body: Vec<u8>,
 }
 
-/// What to do with a message that has just come.
+/// How to handle a message that has just arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Verdict {
-    /// It is next: handle it, then everything that [`Channel::pop_early`] has.
+    /// The message is next in order: handle it, then everything that [`Channel::pop_early`] returns.
     Deliver,
-    /// It has been here before: forget it.
+    /// The message was received before: drop it.
     Duplicate,
-    /// It is kept until its turn.
+    /// The message is early, and the channel keeps it until its turn.
     Early,
-    /// It is too early to be kept: it will come again.
+    /// The message is too early to be kept: the peer will resend it.
     Refuse,
 }
 
-/// A message for the peer that has no number of its own.
+/// A message for the peer that has no sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Everything before this number is here.
+    /// Everything before this number has been received.
     Ack(u16),
-    /// Send again from this number on.
+    /// Resend from this number on.
     Nack(u16),
 }
 
 impl Channel {
-    /// Chance comes from the seed: it should differ between channels.
+    /// Creates a channel. The seed decides random delays, so it should differ between channels.
     pub(crate) fn new(seed: u64) -> Self {
         Self::with(Limits::default(), seed)
     }
@@ -85,21 +86,22 @@ impl Channel {
     }
 }
 
-/// Towards the peer.
+/// Methods of the sending side.
 impl Channel {
-    /// The number for the next message; `None` while as many as may are unacknowledged, and for ever when the peer is dead.
+    /// Returns the sequence number for the next message. Returns `None` while the window is full of unacknowledged
+    /// messages, and forever if the peer is dead.
     ///
-    /// It is used up by [`sent`](Self::sent), so a message that the driver has no room for costs none.
+    /// [`sent`](Self::sent) consumes the number, so a message that the driver has no room for uses none.
     pub(crate) fn next_seq(&self) -> Option<u16> {
         self.sender.next_seq()
     }
 
-    /// What to say in every message: the number expected next.
+    /// Returns the acknowledgement to put into every message: the next expected sequence number.
     pub(crate) fn ack(&self) -> u16 {
         self.receiver.expected()
     }
 
-    /// The driver took a message with [`next_seq`](Self::next_seq) and [`ack`](Self::ack) in its header.
+    /// Records that the driver took a message with [`next_seq`](Self::next_seq) and [`ack`](Self::ack) in its header.
     pub(crate) fn sent(&mut self, header: &[u8], body: &[u8]) {
         self.ack_owed = false;
         self.sender.sent(Frame {
@@ -108,33 +110,34 @@ impl Channel {
         });
     }
 
-    /// Nothing can leave before the peer acknowledges something.
+    /// Returns true if no message can leave before the peer acknowledges one.
     pub(crate) fn is_full(&self) -> bool {
         self.sender.is_full()
     }
 
-    /// What time it is: to be said at the end of each turn in which something was sent.
+    /// Sets the present time. Must be called at the end of each turn in which a message was sent.
     pub(crate) fn set_clock(&mut self, now: u64) {
         self.sender.set_clock(now);
     }
 
-    /// The next message that must be sent again, as it was; old numbers in its header do no harm.
+    /// Returns the next message that must be resent, unchanged. Old numbers in its header do no harm.
     #[must_use]
     pub(crate) fn poll_transmit(&mut self, now: u64) -> Option<&Frame> {
         self.sender.poll_transmit(now)
     }
 
-    /// The driver had no room for what [`poll_transmit`](Self::poll_transmit) gave last.
+    /// Undoes the last [`poll_transmit`](Self::poll_transmit), because the driver had no room.
     pub(crate) fn untransmit(&mut self) {
         self.sender.untransmit();
     }
 
-    /// When [`poll_transmit`](Self::poll_transmit) must be called; a time that has passed, right after a message was sent.
+    /// Returns the time when [`poll_transmit`](Self::poll_transmit) must be called. Right after a message was sent,
+    /// this is a time in the past.
     pub(crate) fn next_timeout(&self) -> Option<u64> {
         self.sender.next_timeout()
     }
 
-    /// What the peer is owed at the end of a turn, if no message took it along.
+    /// Returns the answer that the peer must get at the end of a turn, if no message carried it.
     #[must_use]
     pub(crate) fn answer(&self, now: u64) -> Option<Answer> {
         let expected = self.receiver.expected();
@@ -144,7 +147,7 @@ impl Channel {
         self.ack_owed.then_some(Answer::Ack(expected))
     }
 
-    /// The driver took the [`answer`](Self::answer).
+    /// Records that the driver took the [`answer`](Self::answer).
     pub(crate) fn answered(&mut self, now: u64) {
         if self.nack_owed && now >= self.quiet_until {
             self.quiet_until = now.saturating_add(self.hold);
@@ -153,36 +156,36 @@ impl Channel {
         self.ack_owed = false;
     }
 
-    /// Messages that the peer has not acknowledged.
+    /// Returns the number of messages that the peer has not acknowledged.
     pub(crate) fn unacked_len(&self) -> usize {
         self.sender.unacked_len()
     }
 
-    /// The peer has not acknowledged anything for as long as [`Limits::rewinds_max`] allows.
+    /// Returns true if the peer counts as dead: it acknowledged nothing through [`Limits::rewinds_max`] rewinds.
     pub(crate) fn is_dead(&self) -> bool {
         self.sender.is_dead()
     }
 }
 
-/// From the peer.
+/// Methods of the receiving side.
 impl Channel {
-    /// The peer has everything before `ack`.
+    /// Handles an acknowledgement of everything before `ack`.
     pub(crate) fn handle_ack(&mut self, ack: u16, now: u64) {
         self.sender.handle_ack(ack, now);
     }
 
-    /// As [`handle_ack`](Self::handle_ack), of an acknowledgement that came by itself: three that say nothing new say that
-    /// something is missing.
+    /// Like [`handle_ack`](Self::handle_ack), for an acknowledgement that arrived without a message. Three of these
+    /// that acknowledge nothing new mean that a message is missing.
     pub(crate) fn handle_answer(&mut self, ack: u16, now: u64) {
         self.sender.handle_answer(ack, now);
     }
 
-    /// The peer has everything before `first_bad`, and no room for what came after that.
+    /// Handles a refusal: the peer has everything before `first_bad`, and had no room for later messages.
     pub(crate) fn handle_nack(&mut self, first_bad: u16, now: u64) {
         self.sender.handle_nack(first_bad, now);
     }
 
-    /// A message came; `frame` makes the copy (header and body) that is kept if it is early.
+    /// Handles a message that arrived. `frame` makes the copy (header and body) that is kept if the message is early.
     pub(crate) fn accept(
         &mut self,
         seq: u16,
@@ -197,7 +200,7 @@ impl Channel {
         verdict
     }
 
-    /// The next message, if it came before its turn.
+    /// Returns the next message in order, if it arrived early.
     #[must_use]
     pub(crate) fn pop_early(&mut self) -> Option<Frame> {
         self.receiver.pop_early()

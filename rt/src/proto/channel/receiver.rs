@@ -1,4 +1,4 @@
-//! The receiving half: order, and each message once.
+//! Receiving half of a channel: delivers each message once and in order.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use super::{Frame, Verdict};
 #[derive(Debug)]
 pub(super) struct Receiver {
     expected: u16,
-    /// The message with the number `expected + i`, if it is here already, is at `i`.
+    /// Early messages: the entry at `i` has the sequence number `expected + i`.
     early: VecDeque<Option<Frame>>,
 }
 
@@ -73,8 +73,8 @@ impl Receiver {
     }
 }
 
-/// How far before its turn a message is kept: as far as a sender goes by default.
+/// Distance up to which an early message is kept: the default window of a sender.
 const EARLY: u16 = 64;
 
-/// Half way round: from here on a number is from the past (RFC 1982).
+/// Half of all sequence numbers: from this distance on, a number is an old one (RFC 1982).
 const BEHIND: u16 = 1 << 15;

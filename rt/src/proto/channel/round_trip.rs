@@ -1,41 +1,42 @@
-//! How long to wait for an acknowledgement: after Jacobson and Karels, with Karn's rule (RFC 6298).
+//! Estimates how long to wait for an acknowledgement, after Jacobson and Karels, with Karn's rule (RFC 6298).
 
-/// The round trip of one peer, as far as it was measured. Times are in nanoseconds.
+/// Measured round trip of one peer. Times are in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip {
-    /// The smoothed round trip, and how much it varies; nothing before the first measurement.
+    /// Smoothed round trip and its deviation; `None` before the first measurement.
     known: Option<(u64, u64)>,
     timed: Timed,
 }
 
-/// One message at a time is timed, and, once something is known, never one that was sent twice: nobody could tell which of the
-/// two was acknowledged. The first measurement is not that strict, for under heavy loss there might never be one: it may be too
+/// The message that is timed. One message is timed at a time.
+/// Once a round trip is known, a message that was sent twice is never timed, because the acknowledgement could be for
+/// either copy. The first measurement is less strict, because under heavy loss there might never be one. It may be too
 /// long by an early rewind, or begin at the last of several timeouts, which are far apart.
 #[derive(Clone, Copy, Debug, Default)]
 enum Timed {
     #[default]
     Nothing,
-    /// This message left, at a time that somebody will say.
+    /// This message left, and `set_clock` will give the time.
     Left(u16),
     Since(u16, u64),
 }
 
 impl RoundTrip {
-    /// A message has left for the first time.
+    /// Records that a message left for the first time.
     pub(super) fn sent(&mut self, seq: u16) {
         if matches!(self.timed, Timed::Nothing) {
             self.timed = Timed::Left(seq);
         }
     }
 
-    /// What time it is, shortly after a message has left.
+    /// Sets the present time, shortly after a message has left.
     pub(super) fn set_clock(&mut self, now: u64) {
         if let Timed::Left(seq) = self.timed {
             self.timed = Timed::Since(seq, now);
         }
     }
 
-    /// The `done` messages from `first` on are acknowledged.
+    /// Handles the acknowledgement of the `done` messages from `first` on.
     pub(super) fn acked(&mut self, first: u16, done: u16, now: u64) {
         match self.timed {
             Timed::Since(seq, since) if seq.wrapping_sub(first) < done => {
@@ -47,7 +48,7 @@ impl RoundTrip {
         }
     }
 
-    /// Everything that is unacknowledged is sent again.
+    /// Records that all unacknowledged messages are resent.
     pub(super) fn rewound(&mut self, timed_out: bool) {
         self.timed = match self.timed {
             _ if self.known.is_some() => Timed::Nothing,
@@ -56,13 +57,13 @@ impl RoundTrip {
         };
     }
 
-    /// The wait for an acknowledgement; nothing before the first measurement.
+    /// Returns the wait for an acknowledgement; `None` before the first measurement.
     pub(super) fn timeout(&self) -> Option<u64> {
         let (smooth, deviation) = self.known?;
         Some(smooth.saturating_add(deviation.saturating_mul(4)))
     }
 
-    /// The round trip itself.
+    /// Returns the smoothed round trip.
     pub(super) fn smooth(&self) -> Option<u64> {
         self.known.map(|(smooth, _)| smooth)
     }

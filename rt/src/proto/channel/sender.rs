@@ -1,32 +1,32 @@
-//! The sending half: copies until they are acknowledged, and when to send them again.
+//! Sending half of a channel: keeps copies until they are acknowledged, and decides when to resend them.
 
 use std::collections::VecDeque;
 
 use super::{Frame, round_trip::RoundTrip};
 
-/// What a channel may do, and how patient it is. Times are in nanoseconds.
+/// Limits and timing of a channel. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Unacknowledged messages; at most [`WINDOW_MAX`].
+    /// Maximum number of unacknowledged messages; at most [`WINDOW_MAX`].
     pub(crate) window: u16,
-    /// The wait for an acknowledgement until the round trip is known; it doubles each time that nothing came.
+    /// Wait for an acknowledgement until the round trip is known. The wait doubles after each timeout.
     pub(crate) timeout: u64,
-    /// The shortest wait, however fast the peer has answered so far.
+    /// Shortest wait, however fast the peer has answered so far.
     pub(crate) timeout_min: u64,
-    /// The longest wait.
+    /// Longest wait.
     pub(crate) timeout_max: u64,
-    /// The first pause after a refusal, and the least time between two refusals.
+    /// First pause after a refusal, and least time between two refusals.
     pub(crate) hold: u64,
-    /// By how many percent waits and pauses are made longer, at most, by chance: senders that met do not meet again.
+    /// Maximum random extension of waits and pauses, in percent, so that senders that collided do not collide again.
     pub(crate) jitter: u64,
-    /// How often everything is sent again without any progress before the peer counts as dead.
+    /// Number of rewinds without progress after which the peer counts as dead.
     pub(crate) rewinds_max: u32,
 }
 
-/// 64 messages in flight cover what a receiver keeps early. The first wait is far above a turn of the progress agent, the
-/// shortest above what a busy processor makes of a round trip, and the longest keeps a rank that computes without an agent from
-/// being flooded; 1 000 rewinds are then a good minute, so that only a peer that is really gone, and that nobody reported, is
-/// given up.
+/// A window of 64 messages is what a receiver keeps early. The first wait is far longer than a turn of the progress
+/// agent, and the shortest is longer than a round trip on a busy processor. The longest wait protects a rank that
+/// computes without an agent from a flood. With it, 1 000 rewinds take more than a minute, so only a peer whose failure
+/// was not reported otherwise is given up.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -41,19 +41,19 @@ impl Default for Limits {
     }
 }
 
-/// As many answers that acknowledge nothing new say that a message is missing, and not only late.
+/// Number of answers without a new acknowledgement that mean a lost message, and not just a late one.
 const DUPLICATES: u32 = 3;
 
-/// A quarter of the numbers, so that a late acknowledgement is never taken for a new one.
+/// A quarter of all sequence numbers, so that a late acknowledgement is never taken for a new one.
 pub(crate) const WINDOW_MAX: u16 = 1 << 14;
 
 #[derive(Debug)]
 pub(super) struct Sender {
     limits: Limits,
-    /// The number of the first of `unacked`.
+    /// Sequence number of the first frame in `unacked`.
     first: u16,
     unacked: VecDeque<Frame>,
-    /// Which of `unacked` are to be sent again, in order.
+    /// Range of `unacked` that must be resent, in order.
     again: std::ops::Range<usize>,
     timer: Timer,
     /// Rewinds since the last progress.
@@ -61,25 +61,26 @@ pub(super) struct Sender {
     round_trip: RoundTrip,
     /// Answers since the last progress that acknowledged nothing new.
     duplicates: u32,
-    /// How many of `unacked` were sent again, and when: early rewinds are a round trip apart.
+    /// Number of frames of `unacked` that were resent. `rewound` is the time of that: early rewinds are at least a
+    /// round trip apart.
     recovering: usize,
     rewound: u64,
-    /// How often the wait was doubled.
+    /// Number of times that the wait was doubled.
     doubled: u32,
-    /// Decides the next jitter.
+    /// Seed of the next random extension.
     seed: u64,
 }
 
-/// What happens next by itself.
+/// The event that is due next, without any message from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
-    /// Nothing: all is acknowledged, or the peer is dead.
+    /// None: everything is acknowledged, or the peer is dead.
     Off,
-    /// A message left; the wait begins when somebody says what time it is.
+    /// A message left, and the wait begins at the next `set_clock`.
     Unset,
-    /// Everything is sent again at this time.
+    /// Everything is resent at this time.
     Timeout(u64),
-    /// The same, after the peer refused something.
+    /// Everything is resent at this time, because the peer refused a message.
     Hold(u64),
 }
 
@@ -118,7 +119,7 @@ impl Sender {
         }
     }
 
-    /// Nothing can leave before the peer acknowledges something.
+    /// Returns true if no message can leave before the peer acknowledges one.
     pub(super) fn is_full(&self) -> bool {
         self.outstanding() >= self.limits.window && self.again.is_empty()
     }
@@ -155,7 +156,7 @@ impl Sender {
     pub(super) fn handle_ack(&mut self, ack: u16, now: u64) {
         let done = ack.wrapping_sub(self.first);
         if done == 0 || done > self.outstanding() || self.is_dead() {
-            return; // from the past, or of nothing we sent
+            return; // an old number, or of messages that were never sent
         }
         self.round_trip.acked(self.first, done, now);
         self.duplicates = 0;
@@ -169,13 +170,14 @@ impl Sender {
         self.wait(now);
     }
 
-    /// An acknowledgement that came by itself: the peer has just received something, if not what it waits for.
+    /// Handles an acknowledgement without a message: the peer has just received a message, but perhaps not the one that
+    /// it waits for.
     pub(super) fn handle_answer(&mut self, ack: u16, now: u64) {
         let nothing_new = ack == self.first && !self.unacked.is_empty() && !self.is_dead();
         self.handle_ack(ack, now);
         if nothing_new {
             self.duplicates += 1;
-            self.doubled = 0; // it hears us
+            self.doubled = 0; // the peer receives our messages
             self.rewind_early(now);
         }
     }
@@ -183,14 +185,15 @@ impl Sender {
     pub(super) fn handle_nack(&mut self, first_bad: u16, now: u64) {
         self.handle_ack(first_bad, now);
         let ours = first_bad == self.first && !self.unacked.is_empty() && !self.is_dead();
-        // One refusal is enough until everything has been sent again: the others are of the same flight.
+        // One refusal is enough until everything has been resent: further ones belong to the same flight.
         if ours && self.again.is_empty() && !matches!(self.timer, Timer::Hold(_)) {
             let pause = self.backoff(self.limits.hold);
             self.timer = Timer::Hold(now.saturating_add(pause));
         }
     }
 
-    /// Something is missing, and nothing must be waited for. Once in a round trip: what is sent again makes answers too.
+    /// Resends everything without waiting for the timeout, because a message is missing. At most once per round trip,
+    /// because resent messages cause answers too.
     fn rewind_early(&mut self, now: u64) {
         let round_trip = self.round_trip.smooth();
         let heard = round_trip.is_some_and(|trip| now >= self.rewound.saturating_add(trip));
@@ -217,7 +220,7 @@ impl Sender {
         self.rewinds > self.limits.rewinds_max
     }
 
-    /// Sends everything again, or gives up.
+    /// Resends everything, or gives up.
     fn rewind(&mut self, now: u64) {
         self.rewinds += 1;
         if self.is_dead() {
@@ -232,7 +235,7 @@ impl Sender {
         self.round_trip.set_clock(now);
     }
 
-    /// Starts to wait for an acknowledgement, if one is missing.
+    /// Starts to wait for an acknowledgement, if any message is unacknowledged.
     fn wait(&mut self, now: u64) {
         self.timer = if self.unacked.is_empty() {
             Timer::Off
@@ -251,7 +254,7 @@ impl Sender {
         wait + self.chance() % (wait / 100 * self.limits.jitter + 1)
     }
 
-    /// splitmix64.
+    /// Returns the next pseudo-random number (splitmix64).
     fn chance(&mut self) -> u64 {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -37,19 +37,19 @@ impl Channel {
     }
 }
 
-/// What travels: number and acknowledgement are the header.
+/// A message in flight. Its header has the sequence number and the acknowledgement.
 #[derive(Clone)]
 enum Wire {
     Data(Frame),
     Answer(Answer),
 }
 
-/// A link that loses, repeats and reorders.
+/// Faults of a link that loses, repeats and reorders messages.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
     drop: u64,
     repeat: u64,
-    /// How many ticks late a frame may be.
+    /// Maximum delay of a frame, in ticks.
     late: u64,
 }
 
@@ -77,7 +77,7 @@ impl Link {
     }
 }
 
-/// One of the two ranks: sends the numbers 0, 1, 2 … and expects the same.
+/// One of the two ranks. It sends the numbers 0, 1, 2 … and expects the same from its peer.
 struct End {
     channel: Channel,
     out: Link,
@@ -162,7 +162,7 @@ impl End {
     }
 }
 
-/// Both ends exchange their messages; returns how often a frame was posted for each of them.
+/// Exchanges messages in both directions. Returns how often a frame was posted for each of them.
 fn exchange(seed: u64, limits: Limits, start: u16, messages: [u64; 2], faults: Faults) -> [u64; 2] {
     println!(
         "seed {seed}, {faults:?}, from {start}, window {}",
@@ -305,7 +305,7 @@ fn a_measured_round_trip_replaces_the_first_wait() {
     send(&mut channel);
     channel.set_clock(20_000);
     assert_eq!(channel.next_timeout(), Some(20_000 + 10_000 + 4 * 5_000));
-    // However fast the peer is, there is a shortest wait.
+    // There is a shortest wait, however fast the peer is.
     for seq in 2..60 {
         channel.handle_ack(seq, 20_000);
         send(&mut channel);
@@ -324,7 +324,7 @@ fn the_third_answer_that_says_nothing_new_rewinds_at_once_and_once_for_each_flig
         channel.handle_answer(1, now);
         assert!(channel.poll_transmit(now).is_none());
     }
-    // A number that came with a message says nothing about what was missing.
+    // An acknowledgement that arrived with a message does not mean that a message is missing.
     channel.handle_ack(1, 8);
     assert!(channel.poll_transmit(8).is_none());
     channel.handle_answer(1, 9);
@@ -367,7 +367,7 @@ fn waits_of_two_channels_differ_by_chance_and_are_bounded() {
     assert_eq!(wait(7), wait(7));
 }
 
-/// (sum of x)² / (n · sum of x²), in percent: 100 when all are equal.
+/// Returns Jain's fairness index, (sum of x)² / (n · sum of x²), in percent: 100 if all are equal.
 fn jain(shares: &[u64]) -> u64 {
     let sum: u64 = shares.iter().sum();
     let squares: u64 = shares.iter().map(|share| share * share).sum();
@@ -394,7 +394,7 @@ fn a_third_of_loss_is_fair() {
     }
 }
 
-/// Messages that one pair gets across in so many ticks.
+/// Returns how many messages one pair of ranks delivers in `ticks` ticks.
 fn delivered_in(ticks: u64, seed: u64, faults: Faults) -> u64 {
     let mut random = Random(seed);
     let mut ends = [u64::MAX, 0].map(|messages| {

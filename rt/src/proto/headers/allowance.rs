@@ -1,11 +1,11 @@
-//! The sender's half of a limit.
+//! The sender's half of a limit: how many messages it may still send.
 
-/// How many messages may be sent to a peer, in all.
+/// Number of messages that may be sent to a peer, in total.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     limit: u32,
     used: u32,
-    /// The limit at which the peer was last told that we are blocked.
+    /// Limit at which the peer was last notified that this rank is blocked.
     told: Option<u32>,
 }
 
@@ -18,7 +18,7 @@ impl Allowance {
         }
     }
 
-    /// Takes a message's place at the receiver. `false`: not now.
+    /// Uses one message of the limit. Returns false if the limit is reached.
     #[inline]
     pub(crate) fn spend(&mut self) -> bool {
         let free = self.used != self.limit;
@@ -26,23 +26,23 @@ impl Allowance {
         free
     }
 
-    /// Takes a [`spend`](Self::spend) back: the message did not leave.
+    /// Undoes a [`spend`](Self::spend), because the message did not leave.
     pub(crate) fn unspend(&mut self) {
         self.used = self.used.wrapping_sub(1);
     }
 
-    /// No further message may leave.
+    /// Returns true if no further message may leave.
     pub(crate) fn is_spent(&self) -> bool {
         self.used == self.limit
     }
 
-    /// Says once for each limit that the peer must be told: the limit that we are at.
+    /// Returns the reached limit, once for each limit, if the peer must be notified that this rank is blocked.
     pub(crate) fn block(&mut self) -> Option<u32> {
         let news = self.is_spent() && self.told != Some(self.limit);
         news.then(|| *self.told.insert(self.limit))
     }
 
-    /// The peer has raised the limit. Whether that is new.
+    /// Handles a new limit from the peer. Returns true if it is higher than before.
     pub(crate) fn handle_grant(&mut self, limit: u32) -> bool {
         let new = ahead(limit, self.limit).is_some_and(|more| more > 0);
         if new {
@@ -51,7 +51,7 @@ impl Allowance {
         new
     }
 
-    /// The peer asks for what we do not need back. The limit from now on.
+    /// Handles the peer's request to give back unused messages. Returns the limit from now on.
     pub(crate) fn handle_recall(&mut self, first: u32) -> u32 {
         let kept = self.limit.wrapping_sub(self.used).min(first);
         self.told = None;
@@ -60,7 +60,7 @@ impl Allowance {
     }
 }
 
-/// By how much `later` is ahead of `earlier`, if it is not behind (RFC 1982).
+/// Returns how far `later` is ahead of `earlier`, or `None` if it is behind (RFC 1982).
 pub(super) fn ahead(later: u32, earlier: u32) -> Option<u32> {
     let distance = later.wrapping_sub(earlier);
     (distance < 1 << 31).then_some(distance)

@@ -1,66 +1,68 @@
-//! The receiver's half of all limits, which share one room.
+//! The receiver's half of all limits, which share one room for headers.
 
 use std::collections::VecDeque;
 
 use super::allowance::ahead;
 
-/// The room for headers, and who waits for a part of it.
+/// The room for headers, and the peers that wait for a part of it.
 ///
-/// Every peer has a small part from the start, if there is room for that; what is left is lent to those who use it. A limit
-/// doubles whenever half of it was consumed, up to half of the room, and half of what is free; when somebody waits in vain,
-/// limits shrink again instead, what others do not use is asked back, and what becomes free goes round.
+/// Every peer has a small part from the start, if there is enough room. The rest is lent to the peers that use it. A
+/// limit doubles whenever half of it was consumed, up to half of the room and half of the free rest. While a peer waits
+/// for room, limits shrink instead, unused parts are recalled from other peers, and freed parts are given to the
+/// waiting peers in turn.
 #[derive(Debug)]
 pub(crate) struct Grants {
-    /// What each peer has from the start.
+    /// Part that each peer has from the start.
     first: u32,
-    /// What is lent beyond that at most, to all peers together, and how much of it is.
+    /// Maximum that is lent beyond these parts, to all peers together. `lent` is how much of it is in use.
     lendable: u32,
     lent: u32,
-    /// The most that one peer gets.
+    /// Maximum for one peer.
     share_max: u32,
     /// Blocked peers.
     waiting: VecDeque<u32>,
 }
 
-/// How much there is room for.
+/// Size of the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Headers.
+    /// Maximum number of stored headers.
     pub(crate) headers: usize,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub(crate) peers: u32,
 }
 
-/// What one peer may send us.
+/// What one peer may send to this rank.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    /// How many messages it may have sent, in all.
+    /// Number of messages that the peer may have sent, in total.
     limit: u32,
-    /// How many have left the store, or never came to be in it.
+    /// Messages that have left the store, or that never entered it.
     left: u32,
-    /// How many are in the store.
+    /// Messages in the store.
     stored: u32,
-    /// What `left` is when the limit should be raised.
+    /// Value of `left` at which the limit should be raised.
     raise_at: u32,
-    /// What the limit was above `left` when it was raised last.
+    /// Distance of the limit above `left` when it was raised last.
     window: u32,
-    /// Lent, as far as it is accounted for: never less than what is.
+    /// Part of `Grants::lent` that is accounted to this peer; never less than what the peer really has.
     lent: u32,
-    /// How many messages wait at the peer, when it was blocked last.
+    /// Messages that were waiting at the peer when it was last blocked.
     held: u32,
     waits: bool,
     recalled: bool,
 }
 
 impl Room {
-    /// What each peer may send from the start; sender and receiver both work it out. At most half of the room for all peers,
-    /// and 64 for each: a window of small messages does not wait for its first grant.
+    /// Returns what each peer may send from the start. Sender and receiver compute the same number.
+    /// This is at most half of the room for all peers together, and at most 64 for each: a window of small messages
+    /// does not wait for its first grant.
     pub(crate) fn first(self) -> u32 {
         let share = self.grantable() / 2 / self.peers.max(1);
         share.min(FIRST_MAX)
     }
 
-    /// One place is kept for a message that was sought.
+    /// Returns the part of the room that can be granted. One place is reserved for a sought message.
     fn grantable(self) -> u32 {
         let headers = u32::try_from(self.headers).unwrap_or(HEADERS_MAX);
         headers.min(HEADERS_MAX).saturating_sub(1)
@@ -79,13 +81,13 @@ impl Grants {
         }
     }
 
-    /// Somebody waits for room that there is not.
+    /// Returns true if a peer waits for room.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The peer can send no more, and `held` messages wait there. The new limit; `None` when it has to wait.
+    /// Handles a blocked peer at which `held` messages wait. Returns the new limit, or `None` if the peer has to wait.
     pub(crate) fn handle_blocked(
         &mut self,
         rank: u32,
@@ -94,11 +96,11 @@ impl Grants {
         held: u32,
     ) -> Option<u32> {
         if at != peer.limit || peer.waits {
-            return None; // it will hear of a higher one
+            return None; // the peer will receive a higher limit
         }
         peer.held = held;
         let limit = if self.is_scarce() {
-            None // others were here before
+            None // other peers have waited for longer
         } else {
             self.raise(peer, true, None)
         };
@@ -109,7 +111,8 @@ impl Grants {
         limit
     }
 
-    /// A message of the peer has left; to be asked when [`Granted::leave`] says so. The new limit, if it is time for one.
+    /// Raises the limit after a message has left, when [`Granted::leave`] says so. Returns the new limit, if it is time
+    /// for one.
     pub(crate) fn replenish(&mut self, peer: &mut Granted) -> Option<u32> {
         self.settle(peer);
         if peer.waits || ahead(peer.left, peer.raise_at).is_none() {
@@ -119,8 +122,8 @@ impl Grants {
         self.raise(peer, false, others)
     }
 
-    /// Ranks that wait, the first first: each is to be [`serve`](Self::serve)d, and those that get nothing are
-    /// [`put_back`](Self::put_back), while there [is something](Self::free).
+    /// Returns the waiting ranks, the first one first. The caller [serves](Self::serve) each while there
+    /// [is room](Self::free), and [puts back](Self::put_back) those that get nothing.
     pub(crate) fn take_waiting(&mut self) -> VecDeque<u32> {
         std::mem::take(&mut self.waiting)
     }
@@ -129,7 +132,8 @@ impl Grants {
         self.waiting.extend(waiting);
     }
 
-    /// One peer waits in vain, and nobody did before: everybody is to be asked for what they do not use.
+    /// Returns true if a peer waits for room, and none did before. Then all peers must be asked to give back what they
+    /// do not use.
     pub(crate) fn has_become_scarce(&self) -> bool {
         self.waiting.len() == 1
     }
@@ -138,7 +142,7 @@ impl Grants {
         self.lendable - self.lent
     }
 
-    /// The new limit of a peer that waits, when `others` wait too.
+    /// Returns the new limit of a waiting peer, when `others` wait too.
     pub(crate) fn serve(&mut self, peer: &mut Granted, others: usize) -> Option<u32> {
         let others = u32::try_from(others).unwrap_or(u32::MAX);
         let limit = self.raise(peer, true, Some(others))?;
@@ -146,7 +150,8 @@ impl Grants {
         Some(limit)
     }
 
-    /// Whether the peer should be asked for what it does not use; once until it answers.
+    /// Returns true if the peer should be asked to give back what it does not use. Returns true only once until the
+    /// peer answers.
     pub(crate) fn recall(&mut self, peer: &mut Granted) -> bool {
         self.settle(peer);
         let unused = peer.outstanding().saturating_sub(peer.stored);
@@ -155,7 +160,8 @@ impl Grants {
         recalled
     }
 
-    /// The peer gives back what it does not use.
+    /// Handles the lower limit of a peer that gives back what it does not use. Returns false if the limit cannot be
+    /// right.
     pub(crate) fn handle_limit(&mut self, peer: &mut Granted, limit: u32) -> bool {
         let used = peer.left.wrapping_add(peer.stored);
         let honest =
@@ -168,7 +174,7 @@ impl Grants {
         honest
     }
 
-    /// The peer is gone: what it has in the store stays, and nothing else.
+    /// Takes back everything from a peer that has failed, except for its messages in the store.
     pub(crate) fn forget(&mut self, rank: u32, peer: &mut Granted) {
         peer.limit = peer.left.wrapping_add(peer.stored);
         self.settle(peer);
@@ -176,14 +182,15 @@ impl Grants {
         peer.waits = false;
     }
 
-    /// Accounts for what has come back since.
+    /// Updates the accounts by what the peer has used up since.
     fn settle(&mut self, peer: &mut Granted) {
         let lent = peer.outstanding().saturating_sub(self.first);
         self.lent = self.lent - peer.lent + lent;
         peer.lent = lent;
     }
 
-    /// `others` wait in vain: then nobody gets more than what it has messages for.
+    /// Raises the limit of a peer. If `others` is set, that many peers wait for room, and no peer gets more than it has
+    /// messages for.
     fn raise(&mut self, peer: &mut Granted, blocked: bool, others: Option<u32>) -> Option<u32> {
         self.settle(peer);
         let outstanding = peer.outstanding();
@@ -226,31 +233,31 @@ impl Granted {
         }
     }
 
-    /// A message of the peer has come to its receive, or nobody wants it. Whether the limit should be looked at.
+    /// Records that a message of the peer was matched or dropped. Returns true if the limit should be raised.
     #[inline]
     pub(crate) fn leave(&mut self) -> bool {
         self.left = self.left.wrapping_add(1);
         self.left == self.raise_at
     }
 
-    /// A message of the peer is to be stored. `false`: the peer has sent more than it may.
+    /// Reserves store room for a message of the peer. Returns false if the peer has sent more than it may.
     pub(crate) fn store(&mut self) -> bool {
         let room = self.stored < self.outstanding();
         self.stored += u32::from(room);
         room
     }
 
-    /// A stored message is taken out; it [leaves](Self::leave), or comes back.
+    /// Releases the store room of a message, which then [leaves](Self::leave) or comes back.
     pub(crate) fn unstore(&mut self) {
         self.stored -= 1;
     }
 
-    /// It could send nothing, and there was no room for more.
+    /// Returns true if the peer is blocked and there was no room for a higher limit.
     pub(crate) fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Messages that the peer may have in the store or on their way.
+    /// Returns how many messages the peer may have in the store or in flight.
     fn outstanding(&self) -> u32 {
         ahead(self.limit, self.left).unwrap_or(0)
     }
@@ -265,14 +272,14 @@ impl Granted {
 
 #[cfg(test)]
 impl Grants {
-    /// No more than this may be in the store, if every peer uses up its limit.
+    /// Returns the most messages that may be in the store if every peer uses up its limit.
     pub(super) fn promised(&self, peers: u32) -> u32 {
         self.first * peers + self.lent
     }
 }
 
-/// 64 in flight are what `ripstop perf rate` has, and most programs less.
+/// Maximum for the start: `ripstop perf rate` has 64 messages in flight, and most programs have fewer.
 const FIRST_MAX: u32 = 64;
 
-/// So that numbers of messages are compared by their distance.
+/// Upper bound, so that message numbers can be compared by distance.
 const HEADERS_MAX: u32 = 1 << 30;

@@ -1,20 +1,20 @@
-//! Messages that wait at their sender, in order.
+//! Messages that wait at their sender, in order, because the receiver has no room for their headers.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// The line of messages for one peer. In front is what leaves next; messages that were sought leave out of turn.
+/// The line of messages for one peer. The front message leaves next; sought messages leave out of turn.
 ///
-/// Costs constant time for each message, until something is sought: then an index is made, and every call costs O(log n).
+/// Each call takes constant time until a message is sought. Then an index is made, and every call takes O(log n).
 #[derive(Debug)]
 pub(crate) struct Line<T> {
-    /// The first is not gone.
+    /// Places in line order. The first place is never `Gone`.
     places: VecDeque<Place<T>>,
-    /// The position of the first.
+    /// Position of the first place.
     first: u64,
     index: Option<Box<Index>>,
-    /// Something was sought in vain, so the peer hears of what is new.
+    /// True once a seek found no message, so that the peer must be notified of new messages.
     curious: bool,
-    /// The peer was told that this line waits, since it was empty last.
+    /// True if the peer was notified that this line waits, since the line was last empty.
     known: bool,
 }
 
@@ -29,44 +29,44 @@ struct Place<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
-    /// Offered out of turn, and not known to be met.
+    /// Offered out of turn, and not known to be matched.
     Out,
     Gone,
 }
 
-/// The positions of messages that are not gone.
+/// Positions of the messages that are not `Gone`.
 #[derive(Debug, Default)]
 struct Index {
     by_tag: BTreeSet<(u32, u32, u64)>,
     by_ctx: BTreeSet<(u32, u64)>,
 }
 
-/// What is in front.
+/// The state of the front message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Front<T> {
     Nothing,
     Waiting(T),
-    /// Everything behind it waits until it is met or comes back.
+    /// The front message is out of turn. Everything behind it waits until it is matched or comes back.
     Out(T),
 }
 
-/// What a line has for a seeker.
+/// Answer of a line to a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sought<T> {
-    /// Nothing that may leave.
+    /// No message that may leave.
     Nothing,
-    /// This leaves out of turn; `first`: none of its communicator is in front of it.
+    /// This message leaves out of turn. `first` is true if no message of its communicator is in front of it.
     Found { item: T, first: bool },
-    /// This fits, and has left out of turn already; it is the first of its communicator by now.
+    /// This message matches and has already left out of turn. By now it is the first of its communicator.
     Out(T),
 }
 
-/// The envelope of a message that the peer may not know to be here.
+/// Envelope of a message that the peer may not know to be in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
-    /// As of [`Sought::Found`].
+    /// True if no message of its communicator is in front of it, as in [`Sought::Found`].
     pub(crate) first: bool,
 }
 
@@ -81,7 +81,7 @@ impl<T: Copy + PartialEq> Line<T> {
         }
     }
 
-    /// Gives back room for more messages than these.
+    /// Releases memory for more than `messages` messages.
     pub(crate) fn shrink_to(&mut self, messages: usize) {
         self.places.shrink_to(messages);
     }
@@ -91,19 +91,19 @@ impl<T: Copy + PartialEq> Line<T> {
         self.places.is_empty()
     }
 
-    /// Messages, and some places of messages that left out of turn.
+    /// Returns the number of places: waiting messages, and some that left out of turn.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// The peer is told that this line waits. Whether it has heard of everything new since it was told first, so that it need not
-    /// seek again what it has sought in vain.
+    /// Records that the peer is notified that this line waits. Returns true if the peer has been notified of every new
+    /// envelope since the first notification, so that it need not repeat a seek that failed.
     pub(crate) fn block(&mut self) -> bool {
         let known = std::mem::replace(&mut self.known, true);
         known && self.curious
     }
 
-    /// Puts a message at the end. What the peer must hear of it.
+    /// Adds a message at the end. Returns the envelope if the peer must be notified of it.
     pub(crate) fn push(&mut self, item: T, ctx: u32, tag: u32) -> Option<Held> {
         let at = self.first + self.places.len() as u64;
         self.places.push_back(Place {
@@ -126,12 +126,13 @@ impl<T: Copy + PartialEq> Line<T> {
         }
     }
 
-    /// What is in front has left.
+    /// Removes the front message, which has left.
     pub(crate) fn pop(&mut self) {
         self.forget(self.first);
     }
 
-    /// Takes a waiting message out. What the peer must hear of those behind it. Costs its way from the front.
+    /// Removes a waiting message. Returns the envelopes behind it of which the peer must be notified. O(distance from
+    /// the front).
     pub(crate) fn remove(&mut self, item: T) -> Vec<Held> {
         let is_it = |place: &Place<T>| place.state == State::Waiting && place.item == item;
         let Some(found) = self.places.iter().position(is_it) else {
@@ -143,7 +144,7 @@ impl<T: Copy + PartialEq> Line<T> {
         self.uncovered(ctx, tag)
     }
 
-    /// The first message that fits leaves out of turn; a tag of `None` is any.
+    /// Sends the first matching message out of turn. A tag of `None` matches any.
     pub(crate) fn seek(&mut self, ctx: u32, tag: Option<u32>) -> Sought<T> {
         if self.places.is_empty() {
             return Sought::Nothing;
@@ -158,7 +159,7 @@ impl<T: Copy + PartialEq> Line<T> {
         let item = place.item;
         match std::mem::replace(&mut place.state, State::Out) {
             State::Waiting => Sought::Found { item, first },
-            // The next with this envelope must not overtake it.
+            // A later message with this envelope must not overtake this one.
             _ => {
                 self.curious = true;
                 if first {
@@ -170,7 +171,8 @@ impl<T: Copy + PartialEq> Line<T> {
         }
     }
 
-    /// A message that was out of turn has been met, or does not exist any more. What the peer must hear of those behind it.
+    /// Removes a message that was out of turn, because it was matched or no longer exists. Returns the envelopes behind
+    /// it of which the peer must be notified.
     pub(crate) fn met(&mut self, item: T, ctx: u32, tag: u32) -> Vec<Held> {
         let Some(at) = self.out(item, ctx, tag) else {
             return Vec::new();
@@ -183,7 +185,8 @@ impl<T: Copy + PartialEq> Line<T> {
         self.out(item, ctx, tag).is_some()
     }
 
-    /// A message that was out of turn is back in its place. What the peer must hear of that; `None` if it was not out.
+    /// Returns a message that was out of turn to its place. Returns the envelopes of which the peer must be notified,
+    /// or `None` if the message was not out.
     pub(crate) fn back(&mut self, item: T, ctx: u32, tag: u32) -> Option<Vec<Held>> {
         let at = self.out(item, ctx, tag)?;
         self.place_mut(at).state = State::Waiting;
@@ -197,7 +200,7 @@ impl<T: Copy + PartialEq> Line<T> {
         };
     }
 
-    /// What may have been sought while something with this envelope was out.
+    /// Returns the envelopes that the peer may have sought while a message with this envelope was out.
     fn uncovered(&self, ctx: u32, tag: u32) -> Vec<Held> {
         if !self.curious {
             return Vec::new();
@@ -219,7 +222,7 @@ impl<T: Copy + PartialEq> Line<T> {
         self.index.as_ref()?.first_of(ctx, tag)
     }
 
-    /// Where a message is that left out of turn: only the first with its envelope can.
+    /// Returns the position of a message that left out of turn. Only the first message with its envelope can do that.
     fn out(&self, item: T, ctx: u32, tag: u32) -> Option<u64> {
         let at = self.first_of(ctx, Some(tag))?;
         let place = self.place(at);

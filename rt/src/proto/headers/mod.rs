@@ -1,19 +1,22 @@
-//! How many messages may wait for a receive, and how none waits in vain when they are too many. After spec P7.
+//! Limits how many unexpected messages may wait at a receiver, and lets receives reach messages that are held back at
+//! their senders.
 //!
-//! A message that nobody has asked for yet costs its receiver at least a header. The store has room for so many of them, from
-//! all peers together. Each peer may send a few from the start; the receiver raises the limit of those whose messages are taken
-//! ([`Grants`]), and a sender at its limit ([`Allowance`]) keeps its messages in a [`Line`], in order, and says so (BLOCKED).
-//! All limits together never exceed the room, so the store does not either, whatever is sent. Limits are absolute numbers of
-//! messages: saying one twice, or late, says nothing wrong.
+//! An unexpected message costs its receiver at least a header. The store has room for a limited number of headers from
+//! all peers together. Each peer may send a few messages from the start. The receiver raises the limit of peers whose
+//! messages are taken ([`Grants`]). A sender at its limit ([`Allowance`]) keeps its messages in a [`Line`], in order,
+//! and notifies the receiver (BLOCKED). The sum of all limits never exceeds the room, so the store cannot overflow.
+//! Limits are absolute message counts, so a repeated or late one does no harm.
 //!
-//! A program may be right to receive the last message of such a line first: a receive that finds nothing, while a peer that may
-//! have its message is blocked, *seeks* it there (SEEK). The peer answers with the first message of its line that fits, offered
-//! out of turn (SOUGHT), or not at all; then it tells of each message that comes to its line with an envelope that was not
-//! there before (HELD), so that the seeker can ask again. Who finds nobody waiting for a sought message any more sends it back
-//! (BACK): it takes no place in the store. Else the sender hears that it was met (MET), and forgets its place in the line.
+//! A program may legitimately receive the last message of such a line first. A receive that finds no message, while a
+//! peer that may have one is blocked, *seeks* it there (SEEK). The peer answers with the first matching message of its
+//! line, offered out of turn (SOUGHT), or with nothing. From then on, the peer notifies the receiver of each message
+//! with a new envelope in its line (HELD), so that the receiver can seek again. If no receive waits for a sought
+//! message any more, the receiver sends it back (BACK), so it takes no room in the store. Otherwise the receiver
+//! confirms the match (MET), and the sender drops the message's place in the line.
 //!
-//! Order is kept per source, communicator and tag: while a message is out, none with its envelope is sent, and the line does not
-//! move past it. A receive of any tag seeks the first message of its communicator, and no other is given to it.
+//! Order is kept per source, communicator and tag: while a message is out of turn, no other message with its envelope
+//! is sent, and the line does not move past it. A receive of any tag seeks the first message of its communicator, and
+//! gets no other.
 
 mod allowance;
 mod grants;

@@ -1,29 +1,30 @@
-//! The receiver's memory of whom it may have to ask.
+//! The receiver's record of peers that hold messages back, and of what it has sought there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::proto::matching::{Envelope, Want};
 
-/// Peers that hold messages back, and what was sought there; nothing is kept until there is one.
+/// Peers that hold messages back, and the receives sought there. Allocates nothing until there is such a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Seeker(Option<Box<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Peers that are blocked, and that wait for room in vain.
+    /// Peers that are blocked and wait for room.
     blocked: BTreeSet<u32>,
-    /// How many messages of a peer are here out of turn, unmet: its line does not move past them.
+    /// Number of a peer's messages that are here out of turn and not yet matched. The peer's line does not move past
+    /// them.
     outs: BTreeMap<u32, u32>,
-    /// Receives posted before this one were sought at the peer already, since it told that its line was new.
+    /// For each peer, the number of the first receive that has not yet been sought there since the peer's line was new.
     sought_before: BTreeMap<u32, u64>,
-    /// What probes looked for in vain, the latest last.
+    /// Envelopes that probes looked for without success, the latest last.
     probes: VecDeque<Want>,
-    /// Peers that were asked for them.
+    /// Peers that have been asked for these envelopes.
     probed: BTreeSet<(u32, u32, Option<u32>)>,
 }
 
 impl Seeker {
-    /// Whether there is anybody to ask.
+    /// Returns true if there is any peer to ask.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.0
@@ -31,37 +32,38 @@ impl Seeker {
             .is_some_and(|state| !state.blocked.is_empty() || !state.outs.is_empty())
     }
 
-    /// The peer is blocked, and waits for room.
+    /// Handles the notification that the peer is blocked, and waits for room.
     pub(crate) fn handle_blocked(&mut self, rank: u32) {
         self.state().blocked.insert(rank);
         self.ask_again(rank);
     }
 
-    /// From which receive on a peer must be asked, as it holds messages back now: all, if it does not tell of what is new in its
-    /// line. Receives from `next` on are not posted yet.
+    /// Returns the number of the first receive for which the peer must be asked. `next` is the number of the next
+    /// receive, which is not posted yet.
+    /// Returns 0 (all receives) unless `tells` says that the peer notifies this rank of new messages in its line.
     pub(crate) fn ask_from(&mut self, rank: u32, tells: bool, next: u64) -> u64 {
         let from = self.state().sought_before.insert(rank, next).unwrap_or(0);
         if tells { from } else { 0 }
     }
 
-    /// Whether a message of this peer is here out of turn, unmet.
+    /// Returns true if a message of this peer is here out of turn and not yet matched.
     pub(crate) fn is_out(&self, rank: u32) -> bool {
         self.0
             .as_ref()
             .is_some_and(|state| state.outs.contains_key(&rank))
     }
 
-    /// The peer has got room.
+    /// Records that the peer has got room.
     pub(crate) fn handle_granted(&mut self, rank: u32) {
         self.state().blocked.remove(&rank);
     }
 
-    /// A message of this peer is here out of turn.
+    /// Records that a message of this peer is here out of turn.
     pub(crate) fn out(&mut self, rank: u32) {
         *self.state().outs.entry(rank).or_default() += 1;
     }
 
-    /// It is met, or goes back.
+    /// Records that a message of this peer was matched, or is sent back.
     pub(crate) fn resolved(&mut self, rank: u32) {
         let outs = &mut self.state().outs;
         if let Some(count) = outs.get_mut(&rank) {
@@ -80,7 +82,7 @@ impl Seeker {
         self.ask_again(rank);
     }
 
-    /// Peers that may hold a message for this receive back; `None` is from anybody.
+    /// Returns the peers that may hold back a message for this receive. A source of `None` means any.
     pub(crate) fn holders(&self, source: Option<u32>) -> Vec<u32> {
         let Some(state) = &self.0 else {
             return Vec::new();
@@ -100,7 +102,7 @@ impl Seeker {
         }
     }
 
-    /// A probe has found nothing. Whether this peer is to be asked for it.
+    /// Records a probe that found no message. Returns true if this peer must be asked for one.
     pub(crate) fn probe(&mut self, want: Want, rank: u32) -> bool {
         let State { probes, probed, .. } = self.state();
         if !probes.contains(&want) {
@@ -113,7 +115,7 @@ impl Seeker {
         probed.insert((rank, want.ctx, want.tag))
     }
 
-    /// Something came from this peer: probes ask it again.
+    /// Makes probes ask this peer again, because a message arrived from it.
     pub(crate) fn ask_again(&mut self, rank: u32) {
         let all = (rank, 0, None)..=(rank, u32::MAX, Some(u32::MAX));
         let Some(State { probed, .. }) = self.0.as_deref_mut() else {
@@ -125,7 +127,7 @@ impl Seeker {
         }
     }
 
-    /// Whether a probe has looked for such a message.
+    /// Returns true if a probe has looked for a message with this envelope.
     pub(crate) fn is_probed(&self, envelope: &Envelope, first: bool) -> bool {
         let fits = |want: &Want| want.fits(envelope) && (first || want.tag.is_some());
         let state = self.0.as_ref();
@@ -137,5 +139,5 @@ impl Seeker {
     }
 }
 
-/// Wants of probes that are remembered. Those that were forgotten are asked for at every probe.
+/// Number of probed envelopes to remember. A forgotten envelope is asked for at every probe.
 const PROBES_MAX: usize = 16;

@@ -6,7 +6,7 @@ use ripstop_fabric::random::Random;
 
 use super::{Allowance, Front, Granted, Grants, Held, Line, Room, Sought};
 
-/// A line as a list that is looked through.
+/// Reference implementation of a line: a list that is searched.
 #[derive(Default)]
 struct Plain {
     all: Vec<Entry>,
@@ -126,7 +126,7 @@ fn a_line_does_what_a_list_does_that_is_looked_through() {
     }
 }
 
-/// A message is withdrawn, met, or comes back.
+/// Withdraws a message, or has it matched or sent back.
 fn end_one(way: u64, line: &mut Line<u32>, plain: &mut Plain, random: &mut Random) {
     let len = u32::try_from(plain.all.len()).expect("short");
     if len == 0 {
@@ -198,7 +198,7 @@ fn what_every_peer_may_send_from_the_start_fits_at_every_size() {
     );
 }
 
-/// A receiver and its peers, with messages under way in both directions.
+/// A receiver and its peers, with messages in flight in both directions.
 struct World {
     room: Room,
     grants: Grants,
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// One thing happens somewhere.
+    /// Makes one event happen at one of the ranks.
     fn step(&mut self) {
         let rank = small(&mut self.seed, self.room.peers);
         match self.seed.within(0..4) {

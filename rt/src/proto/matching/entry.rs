@@ -1,4 +1,4 @@
-//! What receives ask for, what messages carry, and how they wait in the lists.
+//! Entries of the matching lists: what a receive asks for, what a message carries, and their links.
 
 use super::{
     Arrival,
@@ -6,7 +6,7 @@ use super::{
     table::{Class, Key},
 };
 
-/// What a message carries for matching.
+/// The fields of a message that are used for matching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) ctx: u32,
@@ -14,7 +14,7 @@ pub(crate) struct Envelope {
     pub(crate) tag: u32,
 }
 
-/// What a receive asks for; `None` is any.
+/// The fields that a receive asks for; `None` means any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
     pub(crate) ctx: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// Whether a message with this envelope may answer the receive.
+    /// Returns true if a message with this envelope matches.
     pub(crate) fn fits(&self, envelope: &Envelope) -> bool {
         self.ctx == envelope.ctx
             && self.source.is_none_or(|source| source == envelope.source)
@@ -43,7 +43,7 @@ impl Want {
 }
 
 impl Envelope {
-    /// The list of this class in which a message waits, or the receives wait that it fits.
+    /// Returns the key of the list of this class in which the message waits, or its matching receives.
     #[inline]
     pub(super) fn key(&self, class: Class) -> Key {
         let Self { ctx, source, tag } = *self;
@@ -56,7 +56,7 @@ impl Envelope {
     }
 }
 
-/// A receive that waits.
+/// A waiting receive.
 #[derive(Debug)]
 pub(super) struct Receive<R> {
     pub(super) posting: u64,
@@ -79,15 +79,15 @@ impl<R> Linked for Receive<R> {
     }
 }
 
-/// A message that waits.
+/// A waiting message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message<M> {
     pub(super) arrival: Arrival,
     pub(super) envelope: Envelope,
     pub(super) message: M,
-    /// In its wildcard lists, and not only in the exact one.
+    /// True if the message is in its wildcard lists too, and not only in the exact list.
     pub(super) linked: bool,
-    /// By class, and the last one for [`ARRIVED`].
+    /// Links by class; the last one is for [`ARRIVED`].
     pub(super) links: [Link; 5],
 }
 
@@ -105,5 +105,5 @@ impl<M> Linked for Message<M> {
     }
 }
 
-/// The list of all messages, among a message's links.
+/// Index of the list of all messages, among a message's links.
 pub(super) const ARRIVED: usize = 4;

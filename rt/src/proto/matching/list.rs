@@ -1,11 +1,11 @@
-//! Entries in a slab, and the ordered lists that are threaded through them.
+//! A slab of entries, and the ordered lists that are threaded through them.
 
 use std::ops::{Index, IndexMut};
 
-/// No entry.
+/// Index that means "no entry".
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Names an entry for as long as it lives; stale ones are noticed by their generation.
+/// Handle of an entry for as long as it lives. A stale handle is recognized by its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle {
     at: u32,
@@ -30,7 +30,7 @@ impl Ends {
     }
 }
 
-/// An entry's neighbours in one list.
+/// Neighbors of an entry in one list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     prev: u32,
@@ -44,20 +44,20 @@ impl Link {
     };
 }
 
-/// What can be in lists: one [`Link`] for each, and a number that orders all of them.
+/// An entry that can be in lists: one [`Link`] for each list, and a number that orders all of them.
 pub(super) trait Linked {
     fn order(&self) -> u64;
     fn link(&self, list: usize) -> Link;
     fn link_mut(&mut self, list: usize) -> &mut Link;
 }
 
-/// Entries that keep their index, and their memory for the next one.
+/// Slab of entries with stable indices. The memory of a removed entry is reused for the next one.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     places: Vec<Place<T>>,
     free: u32,
     len: usize,
-    /// Generation of new places: no name of a place that was given back comes again.
+    /// Generation of new places, chosen such that a handle of a released place never becomes valid again.
     first_generation: u32,
 }
 
@@ -69,7 +69,7 @@ struct Place<T> {
 }
 
 impl<T> Slab<T> {
-    /// Bytes of an entry.
+    /// Size of an entry, in bytes.
     pub(super) const PLACE_BYTES: usize = size_of::<Place<T>>();
 
     pub(super) const fn new() -> Self {
@@ -81,12 +81,12 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Places, and how many are in use.
+    /// Returns the number of places, and how many of them are in use.
     pub(super) const fn room(&self) -> (usize, usize) {
         (self.places.len(), self.len)
     }
 
-    /// Gives back the places behind the last entry. O(places).
+    /// Releases the places behind the last entry. O(places).
     #[cold]
     pub(super) fn shrink(&mut self) {
         let used = self.places.iter().rposition(|place| place.entry.is_some());
@@ -100,7 +100,7 @@ impl<T> Slab<T> {
         self.places.shrink_to_fit();
         self.free = NIL;
         let len = u32::try_from(kept).expect("fewer than 2^32 - 1 entries wait");
-        // The first places are used first, so that the last ones can be given back again.
+        // Lower places are reused first, so that the last ones can be released again.
         for (at, place) in (0..len).zip(&mut self.places).rev() {
             if place.entry.is_none() {
                 place.next_free = std::mem::replace(&mut self.free, at);
@@ -126,7 +126,7 @@ impl<T> Slab<T> {
         at
     }
 
-    /// Takes a live entry out; the caller has unlinked it.
+    /// Removes a live entry, which the caller has unlinked.
     #[inline(always)]
     pub(super) fn remove(&mut self, at: u32) -> T {
         let place = &mut self.places[at as usize];
@@ -146,13 +146,13 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Where the entry is, if it still lives.
+    /// Returns the index of the entry if it still lives.
     pub(super) fn find(&self, handle: Handle) -> Option<u32> {
         let place = self.places.get(handle.at as usize)?;
         (place.generation == handle.generation && place.entry.is_some()).then_some(handle.at)
     }
 
-    /// Live entries, in no useful order.
+    /// Iterates over the live entries, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
             .zip(&self.places)
@@ -177,7 +177,7 @@ impl<T> Slab<T> {
 }
 
 impl<T: Linked> Slab<T> {
-    /// Puts an entry into a list, where its order number says: nearly always at the end.
+    /// Puts an entry into a list at the position of its order number, which is nearly always the end.
     pub(super) fn link(&mut self, ends: &mut Ends, list: usize, at: u32) {
         let before = self.last_before(*ends, list, self[at].order());
         let after = if before == NIL {
@@ -193,7 +193,7 @@ impl<T: Linked> Slab<T> {
         *self.prev_of(ends, list, after) = at;
     }
 
-    /// Puts an entry at the end of a list; its order number is the highest.
+    /// Puts an entry at the end of a list. Its order number must be the highest.
     #[inline]
     pub(super) fn append(&mut self, ends: &mut Ends, list: usize, at: u32) {
         let before = ends.tail;
@@ -206,7 +206,7 @@ impl<T: Linked> Slab<T> {
         ends.tail = at;
     }
 
-    /// Takes the first entry out of a list that has one.
+    /// Removes the first entry of a list that is not empty.
     #[inline]
     pub(super) fn pop_first(&mut self, ends: &mut Ends, list: usize) -> u32 {
         let at = ends.head;
@@ -216,19 +216,20 @@ impl<T: Linked> Slab<T> {
         at
     }
 
-    /// Takes an entry out of a list.
+    /// Removes an entry from a list.
     pub(super) fn unlink(&mut self, ends: &mut Ends, list: usize, at: u32) {
         let Link { prev, next } = self[at].link(list);
         *self.next_of(ends, list, prev) = next;
         *self.prev_of(ends, list, next) = prev;
     }
 
-    /// The entry after this one.
+    /// Returns the entry after this one.
     pub(super) fn next(&self, list: usize, at: u32) -> u32 {
         self[at].link(list).next
     }
 
-    /// The last entry with a lower number, looked for from the nearer end: numbers are close to evenly spread.
+    /// Returns the last entry with a lower number. Searches from the nearer end, assuming that the numbers are spread
+    /// evenly.
     fn last_before(&self, ends: Ends, list: usize, order: u64) -> u32 {
         if ends.is_empty() || self[ends.tail].order() < order {
             return ends.tail;

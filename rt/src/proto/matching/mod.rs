@@ -1,15 +1,19 @@
-//! Which receive gets which message.
+//! Message matching: decides which receive gets which message.
 //!
-//! A receive names its source and tag or leaves them open, so it is of one of four classes. There is one list for each
-//! class and the fields it asks for, found by a hash. A posted receive waits in the one list of its class; a message that
-//! nobody asked for yet waits in the lists of all classes that it fits. So a receive looks at one list, a message at four,
-//! however much waits in them, and the numbers that both kinds are given on their way in decide among the heads.
+//! The engine calls [`Matching`] for every posted receive and every message that arrives.
 //!
-//! Most programs rarely use wildcards. An arrival looks only at classes with a receive posted, and a message enters its
-//! three wildcard lists when the next wildcard receive or probe comes by: once, so the cost stays constant per message.
+//! A receive specifies its source and tag or leaves them open, so it belongs to one of four classes. There is one list
+//! for each combination of a class and the fields that it specifies, found by a hash. A posted receive waits in the one
+//! list of its class. An unexpected message waits in the lists of all classes that it matches. So a receive looks at
+//! one list and a message at four, however long they are. Receives and messages are numbered in order, and these
+//! numbers decide among the heads of the lists.
 //!
-//! Budget: no allocation once the queues have been as long before; every call in constant time, except
-//! [`restore`](Matching::restore), which may pass the messages that came before, and the drains.
+//! Most programs rarely use wildcards. So an arriving message looks only at classes with a posted receive, and enters
+//! its three wildcard lists only when the next wildcard receive or probe is posted. That happens once per message, so
+//! the cost per message stays constant.
+//!
+//! Budget: no allocation once the queues have been as long before. Every call takes constant time, except
+//! [`restore`](Matching::restore), which may pass the messages that arrived before, and the drains.
 
 mod entry;
 mod list;
@@ -24,38 +28,40 @@ use entry::{ARRIVED, Message, Receive};
 use list::{Ends, Handle, Link, NIL, Slab};
 use table::{Class, Holds, Table};
 
-/// Receives that wait for messages, and messages that wait for receives, of all communicators of a runtime.
+/// Posted receives and unexpected messages, of all communicators of a runtime.
 ///
-/// `R` names a receive, `M` a message; neither is looked into. The order is MPI's: of the receives that fit a message, the
-/// one posted first gets it; of the messages that fit a receive, it gets the one that came first.
+/// `R` is the caller's name of a receive, and `M` that of a message; both are opaque here. The order is MPI's: of the
+/// receives that match a message, the one posted first gets it, and a receive gets the first arrived of the messages
+/// that match.
 #[derive(Debug)]
 pub(crate) struct Matching<R, M> {
     lists: Table,
     receives: Slab<Receive<R>>,
     messages: Slab<Message<M>>,
-    /// Every waiting message, by arrival.
+    /// List of all waiting messages, by arrival.
     arrived: Ends,
-    /// How many receives are posted, by [`Class`].
+    /// Number of posted receives for each [`Class`].
     posted: [usize; 4],
-    /// The first of `arrived` that is not in its wildcard lists; those before it are, those after it are not.
+    /// First message of `arrived` that is not in its wildcard lists. All messages before it are, and all after it are
+    /// not.
     unlinked: u32,
     next_posting: u64,
     next_arrival: Arrival,
 }
 
-/// A message's place in the order of arrival; with it a message can be put back.
+/// A message's position in the order of arrival. A message can be put back with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival(u64);
 
-/// A receive that waits. Stale ones do no harm.
+/// Handle of a waiting receive. A stale handle does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Posted(Handle);
 
-/// A message that waits. Stale ones do no harm.
+/// Handle of a waiting message. A stale handle does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unexpected(Handle);
 
-/// A message that has left the queue.
+/// A message that was taken out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken<M> {
     pub(crate) message: M,
@@ -63,7 +69,7 @@ pub(crate) struct Taken<M> {
     pub(crate) arrival: Arrival,
 }
 
-/// A message that a probe found; it still waits.
+/// A message found by a probe, which still waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found<M> {
     pub(crate) message: M,
@@ -71,28 +77,28 @@ pub(crate) struct Found<M> {
     pub(crate) at: Unexpected,
 }
 
-/// The answer to a receive.
+/// Result of posting a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Received<M> {
-    /// This message was there first.
+    /// The receive matched this message, which had arrived before.
     Taken(Taken<M>),
-    /// The receive waits.
+    /// No message matches, and the receive waits.
     Waits(Posted),
 }
 
-/// The answer to a message.
+/// Result of a message's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Arrived<R> {
-    /// This receive was posted first.
+    /// The message matched this receive, which had been posted before.
     Matched { recv: R, arrival: Arrival },
-    /// The message waits.
+    /// No receive matches, and the message waits.
     Waits(Unexpected),
 }
 
 impl<R: Copy, M: Copy> Matching<R, M> {
-    /// Bytes of a message that waits.
+    /// Size of a waiting message, in bytes.
     pub(crate) const MESSAGE_BYTES: usize = Slab::<Message<M>>::PLACE_BYTES;
 
     pub(crate) fn new() -> Self {
@@ -108,7 +114,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// A receive is posted: the earliest message that fits it is taken out, or it waits.
+    /// Posts a receive. Takes out the earliest matching message, or the receive waits.
     #[inline]
     pub(crate) fn post(&mut self, want: Want, recv: R) -> Received<M> {
         self.link_for(want);
@@ -122,7 +128,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// A message arrives: the earliest receive that fits it is taken out, or it waits.
+    /// Handles a message that arrives. Takes out the earliest matching receive, or the message waits.
     #[inline(always)]
     pub(crate) fn arrive(&mut self, envelope: Envelope, message: M) -> Arrived<R> {
         let arrival = self.next_arrival;
@@ -133,7 +139,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// A message that was taken out comes back to its place, or goes to the earliest receive that fits it now.
+    /// Returns a message to its place, or matches it with the earliest receive that matches it now.
     pub(crate) fn restore(
         &mut self,
         envelope: Envelope,
@@ -146,18 +152,18 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// A receive is given up. `None` if it is no longer posted.
+    /// Cancels a receive. Returns `None` if it is no longer posted.
     pub(crate) fn unpost(&mut self, posted: Posted) -> Option<R> {
         let at = self.receives.find(posted.0)?;
         Some(self.remove_receive(at))
     }
 
-    /// A message is called back by its sender. `None` if it no longer waits.
+    /// Withdraws a message at the request of its sender. Returns `None` if it no longer waits.
     pub(crate) fn withdraw(&mut self, at: Unexpected) -> Option<M> {
         self.take(at).map(|taken| taken.message)
     }
 
-    /// The earliest waiting message that fits, left where it is.
+    /// Finds the earliest waiting message that matches, and leaves it in the queue.
     pub(crate) fn peek(&mut self, want: Want) -> Option<Found<M>> {
         self.link_for(want);
         let list = &self.lists[self.lists.probe(want.key())];
@@ -173,18 +179,18 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         })
     }
 
-    /// Takes out a message that a probe found. `None` if it no longer waits.
+    /// Takes out a message found by a probe. Returns `None` if it no longer waits.
     pub(crate) fn take(&mut self, at: Unexpected) -> Option<Taken<M>> {
         let at = self.messages.find(at.0)?;
         Some(self.take_message(at))
     }
 
-    /// Whether a receive waits.
+    /// Returns true if any receive waits.
     pub(crate) fn is_receiving(&self) -> bool {
         self.posted != [0; 4]
     }
 
-    /// Places of receives and messages, and how many are in use.
+    /// Returns the number of allocated entries, and how many of them are in use.
     pub(crate) const fn room(&self) -> (usize, usize) {
         let (receives, messages) = (self.receives.room(), self.messages.room());
         let lists = self.lists.room();
@@ -194,7 +200,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         )
     }
 
-    /// Gives back the places that nothing is in. O(places).
+    /// Releases the memory of unused entries. O(entries).
     #[cold]
     pub(crate) fn shrink(&mut self) {
         self.receives.shrink();
@@ -202,30 +208,30 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.lists.shrink();
     }
 
-    /// Receives posted and messages arrived so far.
+    /// Returns the numbers of receives posted and messages arrived so far.
     pub(crate) const fn counted(&self) -> (u64, u64) {
         (self.next_posting, self.next_arrival.0)
     }
 
-    /// Whether a receive from anybody or with any tag waits.
+    /// Returns true if a receive with any source or any tag waits.
     pub(crate) fn is_wild(&self) -> bool {
         let [_, wild @ ..] = self.posted;
         wild != [0; 3]
     }
 
-    /// Receives that wait.
+    /// Returns the number of waiting receives.
     #[cfg(test)]
     pub(crate) const fn posted_len(&self) -> usize {
         self.receives.len()
     }
 
-    /// Messages that wait.
+    /// Returns the number of waiting messages.
     #[cfg(test)]
     pub(crate) const fn unexpected_len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Takes out every posted receive that `filter` picks, in the order they were posted.
+    /// Takes out every posted receive that `filter` selects, in posting order.
     pub(crate) fn drain_posted(&mut self, mut filter: impl FnMut(&Want) -> bool) -> Vec<R> {
         let picked = self
             .receives
@@ -239,12 +245,12 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             .collect()
     }
 
-    /// What posted receives want, in no order.
+    /// Returns what the posted receives ask for, in no particular order.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = &Want> {
         self.receives.iter().map(|(_, receive)| &receive.want)
     }
 
-    /// Takes out every waiting message that `filter` picks, in the order they came.
+    /// Takes out every waiting message that `filter` selects, in arrival order.
     pub(crate) fn drain_unexpected(
         &mut self,
         mut filter: impl FnMut(&Envelope, M) -> bool,
@@ -262,7 +268,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 }
 
-/// Receives.
+/// Methods for receives.
 impl<R: Copy, M: Copy> Matching<R, M> {
     #[inline]
     fn add_receive(&mut self, place: usize, want: Want, recv: R) -> Posted {
@@ -295,7 +301,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         Some(self.take_first(place))
     }
 
-    /// The list whose head is the receive that was posted first of those that fit.
+    /// Returns the list whose head is the earliest posted receive that matches.
     fn earliest_receive(&self, envelope: Envelope) -> Option<usize> {
         let mut earliest = None;
         for class in Class::ALL
@@ -314,7 +320,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         earliest.map(|(_, place)| place)
     }
 
-    /// Takes out the first receive of a list.
+    /// Takes the first receive out of a list.
     #[inline(always)]
     fn take_first(&mut self, place: usize) -> R {
         let list = &mut self.lists[place];
@@ -338,7 +344,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 }
 
-/// Messages.
+/// Methods for messages.
 impl<R: Copy, M: Copy> Matching<R, M> {
     fn add_message(&mut self, envelope: Envelope, arrival: Arrival, message: M) -> Unexpected {
         let entry = Message {
@@ -378,7 +384,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// Before a wildcard looks at its list: the messages that wait must be in it.
+    /// Adds all waiting messages to their wildcard lists, if the receive has a wildcard.
     #[inline]
     fn link_for(&mut self, want: Want) {
         let wild = want.source.is_none() || want.tag.is_none();
@@ -395,7 +401,8 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// A message that comes back among linked ones is linked at once; a later one makes the unlinked rest longer.
+    /// Adds a message that comes back to its wildcard lists if its successor is in them. Otherwise the message belongs
+    /// to the rest that is not yet linked.
     fn link_if_passed(&mut self, at: u32) {
         let next = self.messages.next(ARRIVED, at);
         if next != NIL && self.messages[next].linked {

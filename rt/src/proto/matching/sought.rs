@@ -1,29 +1,30 @@
-//! Messages that come out of turn, because a receive sought them (see `proto::headers`).
+//! Matching of messages that arrive out of turn because a receive sought them (see `proto::headers`).
 
 use super::{Arrival, Class, Envelope, Matching, Want};
 
 impl<R: Copy, M: Copy> Matching<R, M> {
-    /// The place of a message in the order of arrival, for one that may never be stored.
+    /// Returns the next arrival number, for a message that may never be stored.
     pub(crate) fn number_arrival(&mut self) -> Arrival {
         let arrival = self.next_arrival;
         self.next_arrival = Arrival(arrival.0 + 1);
         arrival
     }
 
-    /// Takes out the earliest receive that a message may come to which is here out of turn. One that is not the `first` of its
-    /// communicator at its sender is only for a receive that names its tag, and only while no earlier one of any tag waits:
-    /// that must get what is in front of it, and perhaps the message itself.
+    /// Takes out the earliest receive that may get a message that is here out of turn.
+    /// If the message is not the `first` of its communicator at its sender, it is only for a receive that specifies its
+    /// tag, and only while no earlier receive of any tag waits. That earlier receive must get a message from the front
+    /// of the line, and perhaps this very message.
     pub(crate) fn take_for_sought(&mut self, envelope: Envelope, first: bool) -> Option<R> {
         let place = self.earliest_for_sought(envelope, first)?;
         Some(self.take_first(place))
     }
 
-    /// Whether there is such a receive.
+    /// Returns true if there is such a receive.
     pub(crate) fn is_wanted(&self, envelope: Envelope, first: bool) -> bool {
         self.earliest_for_sought(envelope, first).is_some()
     }
 
-    /// What the receives ask for that were posted from number `from` on, and may get something of `source`. O(posted).
+    /// Returns what receives numbered `from` or later ask for, if they may get a message from `source`. O(posted).
     pub(crate) fn wants_from(&self, from: u64, source: u32) -> impl Iterator<Item = Want> {
         let all = self.receives.iter().map(|(_, receive)| receive);
         all.filter(move |receive| receive.posting >= from)
@@ -31,7 +32,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             .filter(move |want| want.source.is_none_or(|of| of == source))
     }
 
-    /// The number of the next receive.
+    /// Returns the number of the next receive.
     pub(crate) fn next_posting(&self) -> u64 {
         self.next_posting
     }

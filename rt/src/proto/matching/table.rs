@@ -1,12 +1,12 @@
-//! An open hash table from keys to lists: linear probing, at most half full, no marks left by removals.
+//! An open-addressing hash table from keys to lists: linear probing, at most half full, no tombstones.
 //!
-//! The hash is fixed, so a run can be replayed. `std`'s map is not: its order is random.
+//! The hash is fixed, so that a run can be replayed. The order of `std`'s map is random.
 
 use std::ops::{Index, IndexMut};
 
 use super::list::Ends;
 
-/// What a list is for: the fields that its class leaves open are zero. In two words, which are quick to compare.
+/// Key of a list. Fields that its class leaves open are zero. Packed into two words, which compare quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     ctx_and_tag: u64,
@@ -22,14 +22,14 @@ impl Key {
         }
     }
 
-    /// The number of its class.
+    /// Returns the number of the key's class.
     #[inline]
     pub(super) const fn class(self) -> usize {
         (self.source_and_class & 3) as usize
     }
 }
 
-/// Which fields of an envelope a receive asks for.
+/// Class of a receive: the fields of an envelope that it specifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Class {
@@ -44,7 +44,7 @@ impl Class {
     pub(super) const WILD: [Self; 3] = [Self::AnySource, Self::AnyTag, Self::Any];
 }
 
-/// What waits in a list. Never both: a message and a receive of the same list would have met.
+/// Content of a list. Never both kinds, because a message and a receive in the same list would have matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     Nothing,
@@ -52,7 +52,7 @@ pub(super) enum Holds {
     Messages,
 }
 
-/// One place of the table: the list of `key` unless it holds nothing.
+/// One place of the table. It belongs to the list of `key` unless it holds nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     pub(super) key: Key,
@@ -72,7 +72,7 @@ const FREE: List = List {
 #[derive(Debug)]
 pub(super) struct Table {
     lists: Box<[List]>,
-    /// Lists that may still be opened before the table grows.
+    /// Number of lists that can be opened before the table grows.
     room: usize,
     shift: u32,
 }
@@ -82,7 +82,7 @@ impl Table {
         Self::with_bits(BITS_MIN)
     }
 
-    /// Makes room for `more` lists, so that the places found after this stay where they are.
+    /// Reserves memory for `more` lists, so that places found after this call do not move.
     #[inline]
     pub(super) fn reserve(&mut self, more: usize) {
         if self.room < more {
@@ -90,7 +90,7 @@ impl Table {
         }
     }
 
-    /// The place of the list of `key`, or a free one where it belongs.
+    /// Returns the place of the list of `key`, or the free place where the list belongs.
     #[inline(always)]
     pub(super) fn probe(&self, key: Key) -> usize {
         let mut place = self.home(key);
@@ -103,7 +103,7 @@ impl Table {
         }
     }
 
-    /// Starts a list in a free place that [`probe`](Self::probe) found, after [`reserve`](Self::reserve).
+    /// Opens a list in a free place found by [`probe`](Self::probe) after a [`reserve`](Self::reserve).
     pub(super) fn open(&mut self, place: usize, key: Key, holds: Holds) {
         self[place] = List {
             key,
@@ -113,7 +113,8 @@ impl Table {
         self.room -= 1;
     }
 
-    /// Frees the place of a list that has become empty. Other lists may move into it: places found before are void.
+    /// Frees the place of a list that has become empty. Other lists may move into it, so places found before are
+    /// invalid.
     pub(super) fn close(&mut self, place: usize) {
         let mut hole = place;
         let mut next = self.after(place);
@@ -128,7 +129,7 @@ impl Table {
         self.room += 1;
     }
 
-    /// Whether a probe for the list at `place` passes `hole` on its way.
+    /// Returns true if a probe for the list at `place` passes `hole` on its way.
     fn may_move(&self, place: usize, hole: usize) -> bool {
         let mask = self.lists.len() - 1;
         let home = self.home(self[place].key);
@@ -139,13 +140,13 @@ impl Table {
         self.resize(u64::BITS - self.shift + 1);
     }
 
-    /// Places, and how many are in use.
+    /// Returns the number of places, and how many are in use.
     pub(super) const fn room(&self) -> (usize, usize) {
         let places = self.lists.len();
         (places, places / 2 - self.room)
     }
 
-    /// As small as a table of the same lists can be.
+    /// Shrinks the table to the smallest size that fits its lists.
     #[cold]
     pub(super) fn shrink(&mut self) {
         let (_, used) = self.room();
@@ -216,7 +217,7 @@ impl IndexMut<usize> for Table {
     }
 }
 
-/// A rank of a large simulation that does nothing should take little.
+/// Minimum size. Small, because a large simulation has many idle ranks.
 const BITS_MIN: u32 = 1;
 
 // Odd numbers with about half of their bits set: 2^64 divided by the golden ratio, and by the square root of three.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::{Arrival, Arrived, Envelope, Matching, Posted, Received, Taken, Unexpected, Want};
 
-/// The rule itself: two vectors, looked through from the front.
+/// Reference implementation of matching: two vectors, searched from the front.
 #[derive(Default)]
 struct Reference {
     posted: Vec<(Want, u32)>,
@@ -59,7 +59,7 @@ impl Reference {
     }
 }
 
-/// Both, step by step, with every handle ever given, stale ones too.
+/// Both implementations, step by step, with every handle ever given, including stale ones.
 struct Pair {
     real: Matching<u32, u32>,
     reference: Reference,
@@ -107,7 +107,7 @@ impl Pair {
 
     fn restore(&mut self, at: usize) {
         let (envelope, arrival, _) = self.taken.swap_remove(at);
-        // By a new name, so that handles from before stay stale for the reference as well.
+        // Uses a new name, so that older handles stay stale for the reference as well.
         let message = self.name();
         let expected = self.reference.restore(envelope, arrival.0, message);
         let answer = self.real.restore(envelope, arrival, message);
@@ -241,14 +241,14 @@ impl Random {
     }
 }
 
-/// How a run is made: how many values each field has, and how often a receive leaves one open.
+/// Parameters of a random run: number of values for each field, and how often a receive leaves a field open.
 #[derive(Clone, Copy, Debug)]
 struct Mix {
     seed: u64,
     steps: usize,
     fields: usize,
     open_in: usize,
-    /// Of 16 steps, how many post and how many arrive; the rest is everything else.
+    /// Of 16 steps, this many post and `arrive` many arrive. The others are everything else.
     post: usize,
     arrive: usize,
 }
@@ -300,7 +300,7 @@ impl Mix {
             63 => pair.drain(random.field(self.fields)),
             _ => {}
         }
-        // Old handles stay in the game, but not all of them, or the live ones would hardly be drawn.
+        // Old handles stay in use, but not all of them, or the run would hardly ever draw a live one.
         pair.receives.truncate(300);
         pair.messages.truncate(300);
         if pair.taken.len() > 64 {
@@ -321,7 +321,7 @@ fn a_million_random_steps_agree_with_the_two_vectors() {
         let (post, arrive) = mixes[seed % 4];
         let fields = [1, 2, 3, 6][seed / 4 % 4];
         let open_in = [2, 4, 1 << 20][seed % 3];
-        // The lopsided mixes grow long queues, which the reference pays for.
+        // The lopsided mixes grow long queues, which make the reference slow.
         let length = if post == arrive { 80_000 } else { 6_000 };
         let mix = Mix {
             seed: seed as u64,
@@ -358,7 +358,7 @@ fn every_short_sequence_agrees_with_the_two_vectors() {
             tag,
         })
     });
-    // Twelve kinds of step five deep, seven of them six deep; what is shorter is a beginning of these.
+    // Twelve kinds of steps five deep, and seven of them six deep. Shorter sequences are prefixes of these.
     let wide: Vec<Step> = posts.chain(envelopes).chain([Step::Undo]).collect();
     let narrow = [
         &wide[..1],
@@ -385,9 +385,9 @@ fn every_short_sequence_agrees_with_the_two_vectors() {
 enum Step {
     Post(Want),
     Arrive(Envelope),
-    /// The message taken last comes back.
+    /// Puts back the message taken last.
     Undo,
-    /// The receive posted last is given up.
+    /// Cancels the receive posted last.
     Unpost,
 }
 
@@ -471,7 +471,7 @@ fn no_memory_is_asked_for_in_steady_state() {
     assert_eq!(matching.lists.places(), lists);
 }
 
-/// `cargo test --release -p ripstop-rt matching_costs -- --nocapture` shows the figures that are worth something.
+/// `cargo test --release -p ripstop-rt matching_costs -- --nocapture` shows meaningful figures.
 #[test]
 fn matching_costs() {
     let mut cases = [
@@ -486,7 +486,7 @@ fn matching_costs() {
         ),
     ]
     .map(|(name, others)| (name, others.fill(), [f64::MAX; 2]));
-    // In turns, and the best of each: another process then spoils a turn, not a case.
+    // Alternate between the cases and take the best of each: another process then disturbs a round, not a case.
     for _ in 0..if cfg!(debug_assertions) { 1 } else { 50 } {
         for (_, matching, best) in &mut cases {
             for (best, receive_first) in best.iter_mut().zip([true, false]) {
@@ -504,7 +504,7 @@ fn cost(matching: &mut Matching<u32, u32>, receive_first: bool) -> f64 {
     let rounds = 5_000;
     let start = Instant::now();
     for round in 0..rounds {
-        // As in a halo exchange: six neighbours, the same tags again and again.
+        // Like a halo exchange: six neighbors, with the same tags again and again.
         let (source, tag) = (round % 6, 1_000_000 + round % 6);
         let want = Want {
             ctx: 1,

@@ -1,18 +1,18 @@
-//! The lower envelope of lines.
+//! The lower envelope of cost lines.
 
 use super::Path;
 
-/// What a way costs, in nanoseconds, up to some length.
+/// Predicted cost of a path, in nanoseconds, up to a maximum length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Line {
     pub(super) path: Path,
-    /// The longest message, in bytes.
+    /// Length of the longest message, in bytes.
     pub(super) limit: usize,
     pub(super) fixed: f64,
     pub(super) per_byte: f64,
 }
 
-/// Lengths that go the same way, both ends included.
+/// Range of lengths that take the same path, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) from: usize,
@@ -20,10 +20,11 @@ pub(super) struct Row {
     pub(super) line: Line,
 }
 
-/// The cheapest line for every length from `start` on, up to the longest limit there is.
+/// Returns the cheapest line for every length from `start` on, up to the greatest limit.
 ///
-/// From left to right: take the cheapest, keep it until another is cheaper by [`BIAS`] or its limit is reached, repeat. With
-/// each change before a limit the price of a byte falls, so there are at most as many rows as lines and limits.
+/// Works from left to right: take the cheapest line, keep it until another is cheaper by [`BIAS`] or its limit is
+/// reached, and repeat. Each change before a limit lowers the cost per byte, so there are at most as many rows as lines
+/// and limits.
 pub(super) fn envelope(lines: &[Line], start: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut from = start;
@@ -53,7 +54,7 @@ impl Line {
         self.fixed + self.per_byte * super::float(len)
     }
 
-    /// The first length after `from` at which `other`, for which it is not too long, is clearly cheaper.
+    /// Returns the first length after `from` at which `other` is clearly cheaper and still within its limit.
     fn overtaken_by(&self, other: &Self, from: usize) -> Option<usize> {
         let gain = self.per_byte - BIAS * other.per_byte;
         let at = whole((BIAS * other.fixed - self.fixed) / gain)?.saturating_add(1);
@@ -61,7 +62,7 @@ impl Line {
     }
 }
 
-/// The whole part of a length, if it is one.
+/// Converts a finite length to an integer, rounding down.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -71,5 +72,5 @@ fn whole(len: f64) -> Option<usize> {
     len.is_finite().then_some(len as usize)
 }
 
-/// Another way must be better by 1 %: less is within the error of the costs.
+/// Another path must be better by 1 %, because smaller differences are within the error of the costs.
 const BIAS: f64 = 1.01;

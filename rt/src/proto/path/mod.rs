@@ -1,7 +1,8 @@
-//! Which way a message goes, by its length: decided once for each driver, from what the driver says about itself.
+//! Protocol selection by message length. Decided once for each driver, from the costs and limits that the driver
+//! reports.
 //!
-//! After spec P6. Each way costs a fixed time and a time for each byte; the table is the lower envelope of those lines, within
-//! the limits that the driver and the settings set.
+//! Each path has a fixed cost and a cost per byte. The table is the lower envelope of these lines, within the limits of
+//! the driver and of the settings.
 
 mod envelope;
 #[cfg(test)]
@@ -15,43 +16,43 @@ use self::envelope::{Line, Row, envelope};
 use super::wire::Eager;
 use crate::settings::{Rendezvous, Settings};
 
-/// A way from the sender's buffer to the receiver's.
+/// A path from the sender's buffer to the receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// Whole, in a message short enough to need no buffer.
+    /// Eager, in a message that is short enough to need no buffer.
     Inline,
-    /// Whole, in a message.
+    /// Eager: the whole message is sent at once.
     Eager,
-    /// Offered; the receiver reads the sender's memory.
+    /// Rendezvous: the sender offers the message, and the receiver reads the sender's memory.
     RendezvousGet,
-    /// Offered; the sender writes the receiver's memory.
+    /// Rendezvous: the sender offers the message, and writes to the receiver's memory.
     RendezvousPut,
-    /// Offered; sent in messages.
+    /// Rendezvous: the sender offers the message, and sends it in fragments.
     Fragments,
 }
 
-/// The tables of one driver; clones share them.
+/// The selection tables of one driver. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
-    /// For buffers anywhere in memory.
+    /// Table for buffers anywhere in memory.
     anywhere: Arc<[Row]>,
-    /// For buffers in memory that the driver allocated, at both ends.
+    /// Table for buffers that the driver allocated, at both ends.
     regions: Arc<[Row]>,
     eager_max: usize,
-    /// To ranks that the driver reaches in another way than all others.
+    /// Tables for ranks that the driver reaches by another path than all others.
     nearer: Option<Arc<Nearer>>,
 }
 
 #[derive(Debug)]
 struct Nearer {
-    /// Ascending.
+    /// Ranks in ascending order.
     ranks: Vec<u32>,
     paths: Paths,
 }
 
 impl Paths {
     pub(crate) fn new(caps: &Caps, settings: &Settings) -> Self {
-        // The others go by the threshold of their layout, whatever things cost.
+        // The compatible message layouts fix the threshold, whatever the costs are.
         let compat = settings.portals_compat != "off" && caps.name == "portals";
         let rules = Rules {
             eager_max: settings
@@ -68,13 +69,13 @@ impl Paths {
         Self::with(caps, rules)
     }
 
-    /// With other tables for these ranks, which are ascending.
+    /// Returns these tables, extended by other tables for `ranks`, which are in ascending order.
     pub(crate) fn with_nearer(mut self, ranks: Vec<u32>, paths: Self) -> Self {
         self.nearer = Some(Arc::new(Nearer { ranks, paths }));
         self
     }
 
-    /// The tables for messages from and to a rank.
+    /// Returns the tables for messages from and to a rank.
     #[inline]
     pub(crate) fn to(&self, rank: u32) -> &Self {
         let nearer = self.nearer.as_ref();
@@ -93,7 +94,7 @@ impl Paths {
         }
     }
 
-    /// The way of a message of `len` bytes, with both buffers in the driver's memory (`regions`) or anywhere.
+    /// Returns the path for a message of `len` bytes. `regions` is true if both buffers are in the driver's memory.
     pub(crate) fn choose(&self, len: usize, regions: bool) -> Path {
         let rows = if regions {
             &self.regions
@@ -104,13 +105,13 @@ impl Paths {
         rows[passed].line.path
     }
 
-    /// The longest message, in bytes, that is sent whole from any memory.
+    /// Returns the length of the longest eager message from any memory, in bytes.
     #[inline]
     pub(crate) fn eager_max(&self) -> usize {
         self.eager_max
     }
 
-    /// The longest, in bytes, that is sent whole to whichever rank.
+    /// Returns the length of the longest message that is eager to every rank, in bytes.
     pub(crate) fn eager_max_of_all(&self) -> usize {
         let nearer = self.nearer.as_ref();
         nearer.map_or(self.eager_max, |nearer| {
@@ -120,7 +121,7 @@ impl Paths {
 }
 
 impl Path {
-    /// Whether the message goes whole and uninvited.
+    /// Returns true for the eager paths.
     pub(crate) const fn is_whole(self) -> bool {
         matches!(self, Self::Inline | Self::Eager)
     }
@@ -137,13 +138,13 @@ impl Path {
 /// What the settings say about paths.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rules {
-    /// The longest message that goes whole, in bytes; `None` is by cost.
+    /// Length of the longest eager message, in bytes; `None` decides by cost.
     eager_max: Option<usize>,
-    /// The only way for longer ones, where it works; `None` is by cost.
+    /// Path for longer messages, where it works; `None` decides by cost.
     rendezvous: Option<Path>,
 }
 
-/// Where the buffers are.
+/// Location of the buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Anywhere,
@@ -159,7 +160,7 @@ impl Rules {
         });
         let lines: Vec<Line> = lines.collect();
         match self.eager_max {
-            // A threshold that was asked for is kept, whatever the costs say.
+            // A threshold from the settings is kept, whatever the costs say.
             Some(_) => {
                 let (whole, offered): (Vec<_>, _) =
                     lines.into_iter().partition(|line| line.path.is_whole());
@@ -174,7 +175,7 @@ impl Rules {
         }
     }
 
-    /// The longest message, in bytes, that may go this way; `None` if none may.
+    /// Returns the length of the longest message that may take this path, in bytes; `None` if the path does not work.
     fn limit(self, path: Path, caps: &Caps, reachable: bool) -> Option<usize> {
         let whole_max = self.eager_max.unwrap_or(usize::MAX).min(caps.body_max);
         match path {
@@ -196,7 +197,8 @@ impl Rules {
 }
 
 impl Path {
-    /// What this way costs, in nanoseconds, from the send until the bytes are in the receiver's buffer.
+    /// Returns the predicted cost of this path, in nanoseconds, from the send until the bytes are in the receiver's
+    /// buffer.
     fn line(self, caps: &Caps, memory: Memory, limit: usize) -> Line {
         let cost = &caps.cost;
         let message = message(cost);
@@ -210,12 +212,12 @@ impl Path {
                 let copies = cost.copy_ns_per_kib * (1.0 + UNEXPECTED);
                 (message, cost.message_ns_per_kib + copies)
             }
-            // The last term: the answer leaves before the receive is complete.
+            // The last term of the fixed cost is the acknowledgement, which leaves before the receive is complete.
             Self::RendezvousGet => (
                 message + expose + cost.get_ns + cost.send_ns,
                 cost.get_ns_per_kib,
             ),
-            // Offer, answer, and the word that all is there.
+            // Three messages: the offer, the answer, and the notification that all bytes have arrived.
             Self::RendezvousPut => (3.0 * message + expose + cost.put_ns, cost.put_ns_per_kib),
             Self::Fragments => fragments(caps),
         };
@@ -228,12 +230,13 @@ impl Path {
     }
 }
 
-/// o_s + L + o_r.
+/// Returns the time of one message: o_s + L + o_r in the LogGP model.
 fn message(cost: &Cost) -> f64 {
     cost.send_ns + cost.latency_ns + cost.recv_ns
 }
 
-/// Offer and answer, then a pipeline: one piece is copied while another crosses, and each is a message.
+/// Returns the cost of fragments: offer and answer, then a pipeline in which one fragment is copied while the next is
+/// in flight.
 fn fragments(caps: &Caps) -> (f64, f64) {
     let cost = &caps.cost;
     let pieces_per_kib = KIB / float(caps.body_max.max(1));
@@ -259,7 +262,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// The tables, with the predicted time at both ends of each range.
+/// Prints the tables, with the predicted time at both ends of each range.
 impl fmt::Display for Paths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(nearer) = &self.nearer {
@@ -292,8 +295,9 @@ fn write_rows(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
 
 const KIB: f64 = 1024.0;
 
-/// How often a message finds no receive posted and is copied once more; a guess on the side of codes that post early.
+/// Estimated share of messages that find no posted receive and are copied once more. A guess that favors programs that
+/// post early.
 const UNEXPECTED: f64 = 0.25;
 
-/// Where the last range's time is shown, in bytes.
+/// Length at which the time of the last range is shown, in bytes.
 const SHOWN: usize = 1 << 20;

@@ -47,7 +47,7 @@ fn no_any_memory() -> Caps {
     }
 }
 
-/// Paths and where they end.
+/// Returns the paths and the lengths where they end.
 fn table(rows: &[Row]) -> Vec<(Path, usize)> {
     rows.iter().map(|row| (row.line.path, row.up_to)).collect()
 }
@@ -84,7 +84,7 @@ fn ranks_that_are_nearer_have_tables_of_their_own() {
 #[test]
 fn short_messages_go_inline_then_eager_then_by_get() {
     let [anywhere, regions] = tables(&caps(), AUTO);
-    // 140 + 150/1024 n against 420 + 50/1024 n (360 for regions), and one per cent of the latter.
+    // 140 + 150/1024 n against 420 + 50/1024 n (360 for regions), and 1 % of the latter.
     assert_eq!(
         anywhere,
         [(Inline, 40), (Eager, 2924), (RendezvousGet, END)]
@@ -218,7 +218,7 @@ fn longer_messages_never_cost_less() {
             let row = rows.iter().find(|row| len <= row.up_to).expect("one row");
             row.line.at(len)
         };
-        // A change of the way may save the one per cent that it took to make it.
+        // A change of the path may save the 1 % that was required to make it.
         assert!((1..20_000).all(|len| at(len) * 1.011 >= at(len - 1)));
     }
 }
