@@ -17,7 +17,6 @@ impl Comm {
     ///
     /// The message is already in flight when this call returns. Messages from one rank to another on one communicator
     /// are matched in the order in which they were sent. O(1).
-    /// order in which they were sent. O(1).
     ///
     /// # Errors
     /// Of the future: `to` is out of range, the peer failed or finished, or this rank sends to itself and waits for

@@ -22,8 +22,7 @@ use crate::{
 /// A send in flight. The call that made it has already started the send, which proceeds whether or not it is polled.
 ///
 /// It completes when the operation no longer needs the buffer, and returns the buffer. Dropping it detaches it: the
-/// message is still sent, and the
-/// buffer is dropped afterwards.
+/// message is still sent, and the buffer is dropped afterwards.
 #[must_use = "await it, or call `detach`"]
 pub struct SendOp<B> {
     state: State<B, B>,
