@@ -1,11 +1,13 @@
-//! The progress agent: it takes the seat while the application computes.
+//! The progress agent: a thread that takes the seat while the application computes.
 //!
-//! It looks every tick whether an application still makes turns, so an application that is in and out of `await` pays nothing
-//! for it. After a whole tick without a turn it takes the seat and sleeps on the driver's events like anybody else. While an
-//! application sleeps in the seat there is nothing to look at, and the agent sleeps without a tick until it is roused.
+//! The agent checks once per tick whether application threads still make turns, so it costs nothing for an application
+//! that is often in `await`. After a whole tick without a turn, it takes the seat and sleeps on the driver's events
+//! like an application thread. While an application thread sleeps in the seat, the agent has nothing to check, and
+//! sleeps without a tick until it is woken.
 //!
-//! An application that had something moved for it while it computed will soon do so again: for a while then, ticks are short, and
-//! one that is in and out of `await` more seldom than that has the agent come and go.
+//! If the agent found work while the application computed, it will probably do so again soon. So its ticks are short
+//! for a while. With short ticks, the agent also takes the seat from an application that is in `await` less often than
+//! once per short tick.
 
 use std::{
     fs,
@@ -20,29 +22,30 @@ use crate::{
     sync::{self, AtomicBool, Thread},
 };
 
-/// Long enough to cost nothing (one short wake-up in a thousand microseconds), short against any computation worth hiding.
+/// Length of a tick: so long that it costs almost nothing (one short wake-up per millisecond), and short compared with
+/// any computation worth overlapping.
 const TICK: Duration = Duration::from_millis(1);
 
-/// With more ranks than processors the ticks of all ranks add up on each of them.
+/// Length of a tick with more ranks than processors, where the ticks of all ranks add up on each processor.
 const TICK_CROWDED: Duration = Duration::from_millis(4);
 
-/// How many short ticks there are in a tick. As seldom as this the looks of a rank cost a hundredth of a processor at most; of
-/// several on one processor, no more than that each.
+/// Number of short ticks in a tick. At this rate, the checks of a rank cost at most 1 % of a processor, also with
+/// several ranks on one processor.
 const SHORT: u32 = 4;
 
-/// So many short ticks pass before an agent that found nothing to do goes back to long ones: a tenth of a second, or four where
-/// ranks are crowded, longer than most programs compute between two exchanges.
+/// Number of short ticks without work after which the agent returns to long ticks. This is 0.1 s, or 0.4 s on crowded
+/// processors, which is longer than most programs compute between two exchanges.
 const KEEN: u32 = 400;
 
-/// The agent, seen by those who rouse and stop it.
+/// Handle of the agent for threads that wake and stop it.
 #[derive(Debug, Default)]
 pub(crate) struct Agent {
     thread: OnceLock<Thread>,
-    /// The system's name for it.
+    /// Thread id in the operating system.
     number: OnceLock<rustix::thread::Pid>,
-    /// There is work that nobody else will do soon.
+    /// True if there is work that no application thread will do soon.
     hurried: AtomicBool,
-    /// Sleeps without a tick.
+    /// True while the agent sleeps without a tick.
     deep: AtomicBool,
     stopped: AtomicBool,
 }
@@ -52,10 +55,10 @@ impl Agent {
         Self::default()
     }
 
-    /// Starts the thread. It ends when the runtime is stopped or gone.
+    /// Starts the agent's thread, which ends when the runtime is stopped or dropped.
     ///
     /// # Errors
-    /// When the system has no thread for it.
+    /// Fails if the system cannot create a thread.
     pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
         let weak = Arc::downgrade(shared);
         let tick = if shared.place.crowded {
@@ -70,20 +73,20 @@ impl Agent {
             .spawn(move || without_turns(|| run(&weak, tick)))
     }
 
-    /// The calling thread is the agent's.
+    /// Registers the calling thread as the agent's.
     pub(super) fn begin(&self) {
         let first = self.thread.set(sync::current());
         debug_assert!(first.is_ok(), "an agent is started once");
         let _first = self.number.set(rustix::thread::gettid());
     }
 
-    /// Whether there is one.
+    /// Returns true if the agent was started.
     #[inline]
     pub(crate) fn is_there(&self) -> bool {
         self.thread.get().is_some()
     }
 
-    /// Has it look now, and not at its next tick, whether somebody makes turns.
+    /// Makes the agent check now, and not at its next tick, whether application threads make turns.
     pub(crate) fn hurry(&self) {
         if let Some(thread) = self.thread.get()
             && !self.hurried.swap(true, Ordering::SeqCst)
@@ -92,7 +95,8 @@ impl Agent {
         }
     }
 
-    /// Processor time that it has had; `None` without an agent, or where the system does not say.
+    /// Returns the processor time that the agent has used; `None` without an agent, or if the system does not report
+    /// it.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         let number = self.number.get()?.as_raw_nonzero();
         let stat = fs::read_to_string(format!("/proc/self/task/{number}/schedstat")).ok()?;
@@ -100,7 +104,7 @@ impl Agent {
         Some(Duration::from_nanos(nanos))
     }
 
-    /// An application leaves the seat: from now on its turns must be watched again.
+    /// Wakes the agent because an application thread leaves the seat, so that the agent checks for turns again.
     pub(crate) fn rouse(&self) {
         if self.deep.load(Ordering::SeqCst)
             && self.deep.swap(false, Ordering::SeqCst)
@@ -117,10 +121,11 @@ impl Agent {
         }
     }
 
-    /// Sleeps until roused or stopped, if the seat is taken.
+    /// Sleeps until woken or stopped, if the seat is taken.
     pub(super) fn sleep_deep(&self, is_seat_taken: impl FnOnce() -> bool) {
         self.deep.store(true, Ordering::SeqCst);
-        // Whoever leaves the seat after this store sees it; if the seat was left before, the next look finds it free.
+        // A thread that leaves the seat after this store sees it. If the seat was left before, the next check finds it
+        // free.
         if is_seat_taken() {
             while self.deep.load(Ordering::SeqCst) && !self.is_stopped() {
                 sync::park();
@@ -157,10 +162,10 @@ fn run(shared: &Weak<Shared>, tick: Duration) {
     }
 }
 
-/// How soon the agent looks again.
+/// Decides how soon the agent checks again.
 struct Pace {
     tick: Duration,
-    /// Short ticks that are left.
+    /// Remaining short ticks.
     keen: u32,
 }
 
@@ -174,7 +179,8 @@ impl Pace {
     }
 }
 
-/// No application has made a turn for a whole tick: it computes, or it sleeps in the seat. Whether there was something to do.
+/// Called after a whole tick without a turn of the application, which computes, or sleeps in the seat. Returns true if
+/// there was work to do.
 fn look_after(shared: &Shared, turns: u64) -> bool {
     let events = shared.agent_in_seat(turns);
     if events.is_none() {

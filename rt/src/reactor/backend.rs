@@ -1,7 +1,7 @@
-//! The one place that sleeps, in two makes, and the choice between them.
+//! The backends that sleep on all events, and the choice between them.
 //!
-//! io_uring is the faster one, and the only one that sleeps on futex words. epoll is there on every Linux: enterprise
-//! distributions and container runtimes forbid io_uring more often than not.
+//! io_uring is the faster backend, and the only one that sleeps on futex words. epoll works on every Linux, while
+//! enterprise distributions and container runtimes often forbid io_uring.
 
 use std::{fmt::Debug, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -14,99 +14,99 @@ use super::{
 
 pub(crate) use super::notifier::Notifier;
 
-/// Sleeps on everything at once.
+/// Sleeps on all watched events at once.
 ///
-/// Before each sleep the caller has armed its drivers; what fired while it was awake is forgotten, because a word that
-/// differs from its armed value, or a descriptor that is still readable, ends the sleep at once. Threads may take turns
-/// with one backend.
+/// The caller arms its drivers before each sleep. The backend forgets events that fired while the caller was awake,
+/// because a word that differs from its armed value, or a descriptor that is still readable, ends the sleep
+/// immediately. Several threads may use one backend, one after the other.
 pub(crate) trait Backend: Send + Debug {
-    /// `uring` or `epoll`.
+    /// Returns `uring` or `epoll`.
     fn name(&self) -> &'static str;
 
-    /// [`WaitOn::Futex`] can be watched; otherwise drivers must be opened with descriptors.
+    /// Returns true if [`WaitOn::Futex`] can be watched. If not, drivers must be opened with descriptors.
     fn futex(&self) -> bool;
 
-    /// Adds to what is slept on. For the start: it may make a new ring.
+    /// Adds events to sleep on. Call this at start only, because it may create a new ring.
     ///
     /// # Errors
-    /// `Unsupported` for a futex word where there is only epoll or an old kernel; else what the system said.
+    /// `Unsupported` for a futex word if there is only epoll or an old kernel; otherwise the system's error.
     fn watch(&mut self, waits: &[WaitOn]) -> io::Result<()>;
 
-    /// Sleeps until something watched fires, [`Notifier::notify`], or the timeout. It may end early for no cause, but a
-    /// timeout is never cut short by rounding.
+    /// Sleeps until a watched event fires, [`Notifier::notify`] is called, or the timeout passes. The sleep may end
+    /// early without a cause, but a timeout is never shortened by rounding.
     ///
     /// # Errors
-    /// What the system said: memory ran out, or a watched descriptor is none.
+    /// The system's error: out of memory, or a watched descriptor is invalid.
     fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Does what `sleep` does before it sleeps: from now on [`readable_fd`](Self::readable_fd) becomes readable when
-    /// something fires or has fired. Call it before every wait for that descriptor, and [`Notifier::wake_up`] after it.
+    /// Prepares a wait on [`readable_fd`](Self::readable_fd), which becomes readable when an event fires or has fired.
+    /// Call this before every wait for that descriptor, and [`Notifier::wake_up`] after it.
     ///
     /// # Errors
-    /// As for `sleep`.
+    /// Same as for `sleep`.
     #[cfg_attr(
         not(any(test, feature = "tokio")),
         expect(dead_code, reason = "only tokio sleeps this way")
     )]
     fn prepare(&mut self) -> io::Result<()>;
 
-    /// A descriptor that an event loop of somebody else's can wait for, edge- or level-triggered, after `prepare`.
+    /// Returns a descriptor on which another event loop can wait after `prepare`, edge- or level-triggered.
     #[cfg_attr(
         not(any(test, feature = "tokio")),
         expect(dead_code, reason = "only tokio sleeps this way")
     )]
     fn readable_fd(&self) -> Arc<OwnedFd>;
 
-    /// What other threads end the sleep with.
+    /// Returns the notifier with which other threads end the sleep.
     fn notifier(&self) -> Notifier;
 }
 
-const _: Option<&dyn Backend> = None; // stays dyn-compatible
+const _: Option<&dyn Backend> = None; // must stay dyn-compatible
 
-/// What this machine allows.
+/// Capabilities of this machine.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    /// What io_uring can do here, or a sentence that says why there is none and what would help.
+    /// Capabilities of io_uring, or a text that says why it does not work and what would help.
     pub(crate) uring: Result<UringCaps, String>,
 }
 
-/// What io_uring can do here.
+/// Capabilities of io_uring on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UringCaps {
-    /// Waiting on futex words, since Linux 6.7.
+    /// True if it can wait on futex words (Linux 6.7 or newer).
     pub(crate) futex: bool,
-    /// Sleeping without being counted as waiting for a disk, since Linux 6.15.
+    /// True if it can sleep without being counted as waiting for a disk (Linux 6.15 or newer).
     pub(crate) no_iowait: bool,
 }
 
-/// Looks what this machine allows. Costs the making of one ring, about 50 µs.
+/// Returns the capabilities of this machine. Creates one ring, which takes about 50 µs.
 pub(crate) fn probe() -> Probe {
     Probe {
         uring: Uring::open(uring::set_up).map(|ring| ring.caps()),
     }
 }
 
-/// The value of `RIPSTOP_REACTOR`.
+/// Value of `RIPSTOP_REACTOR`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// io_uring where it works, else epoll.
+    /// io_uring if it works, otherwise epoll.
     #[default]
     Auto,
-    /// io_uring, or an error.
+    /// io_uring, or an error if it does not work.
     Uring,
-    /// epoll.
+    /// Always epoll.
     Epoll,
 }
 
-/// A backend, and a sentence that says why it is this one.
+/// Opens a backend. Also returns a text that says why it is this one.
 ///
 /// # Errors
-/// `Unsupported` when io_uring was asked for and there is none; what the system said when it has no descriptors left.
+/// `Unsupported` if io_uring was requested and does not work; the system's error if no descriptors are left.
 pub(crate) fn open(choice: Choice) -> io::Result<(Box<dyn Backend>, String)> {
     open_with(choice, uring::set_up)
 }
 
-/// [`open`] on a machine where making a ring ends as `set_up` says.
+/// Opens a backend like [`open`], with `set_up` to create rings.
 pub(super) fn open_with(
     choice: Choice,
     set_up: uring::SetUp,
@@ -142,7 +142,7 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, message)
 }
 
-/// The answer to a futex word that cannot be watched.
+/// Returns the error for a futex word that cannot be watched.
 pub(super) fn no_futex(who: &str) -> io::Error {
     let message = format!(
         "{who} cannot sleep on a futex word: open the driver with a descriptor as its doorbell"
@@ -150,5 +150,5 @@ pub(super) fn no_futex(who: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, message)
 }
 
-/// The longest sleep; longer ones end early. More milliseconds than 24 days have do not fit the oldest `epoll_wait`.
+/// Longest sleep; longer ones end early. The oldest `epoll_wait` takes at most 24 days in milliseconds.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);

@@ -1,39 +1,42 @@
-//! Whether to spin, give the core away, or sleep, after a turn of the loop that moved nothing. Pure.
+//! Decides whether to spin, yield the processor, or sleep after a turn without events. Pure state machine.
 
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// Spins for a moment and then parks: waking up costs tens of microseconds, so an answer that comes sooner is worth a spin.
+/// Spins for a moment and then parks. Waking up costs tens of microseconds, so it is worth spinning for an answer that
+/// arrives sooner.
 ///
-/// A *wait* begins with the first empty turn and ends with [`reset`](Self::reset). In one wait the answers are
-/// `Spin` or `Yield` a bounded number of times, and then `Park` for ever.
+/// A *wait* begins with the first empty turn and ends with [`reset`](Self::reset). In one wait, the result is `Spin` or
+/// `Yield` a bounded number of times, and then always `Park`.
 #[derive(Debug)]
 pub(crate) struct Cooldown {
     spin_max: Duration,
-    /// A moving average of how long waits took, each counted as at most [`SAMPLE_SPINS_MAX`] times `spin_max`.
+    /// Moving average of the duration of waits, in nanoseconds. Each wait counts as at most [`SAMPLE_SPINS_MAX`] times
+    /// `spin_max`.
     wait_nanos: u64,
-    /// Empty turns of this wait.
+    /// Empty turns in this wait.
     turns: u32,
-    /// The first look at the clock in this wait.
+    /// Time of the first clock reading in this wait.
     since: Option<Time>,
     parked: bool,
 }
 
-/// What to do before the next turn.
+/// Action before the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Rest {
-    /// Look again at once.
+    /// Make the next turn immediately.
     Spin,
-    /// Let another thread have this core for now, then look again.
+    /// Yield this processor to another thread, then make the next turn.
     Yield,
-    /// Arm and sleep.
+    /// Arm the driver and sleep.
     Park,
 }
 
 impl Cooldown {
-    /// For a machine where it takes `wake_cost` (counted as 10 ms if longer) to wake a sleeping thread.
+    /// Creates a state machine for a machine where it takes `wake_cost` (at most 10 ms is counted) to wake a sleeping
+    /// thread.
     pub(crate) fn new(wake_cost: Duration) -> Self {
         let spin_max = wake_cost.min(Duration::from_millis(10)) * SPIN_WAKES_MAX;
         Self {
@@ -45,10 +48,11 @@ impl Cooldown {
         }
     }
 
-    /// After an empty turn. `oversubscribed` when a peer may need this core to make the next step. `now` is asked rarely.
+    /// Returns the action after an empty turn. `oversubscribed` is true if a peer may need this processor for the next
+    /// step. Calls `now` rarely.
     pub(crate) fn after_empty(&mut self, oversubscribed: bool, now: impl FnOnce() -> Time) -> Rest {
         if self.parked {
-            return Rest::Park; // the sleep ended without cause
+            return Rest::Park; // the sleep ended without a cause
         }
         self.turns += 1;
         if self.spin_max.is_zero() {
@@ -63,7 +67,7 @@ impl Cooldown {
         self.look(now())
     }
 
-    /// After a turn that moved something: the wait is over. `now` is asked only if the wait was not a short one.
+    /// Ends the wait after a turn with events. Calls `now` only if the wait was not a short one.
     pub(crate) fn reset(&mut self, now: impl FnOnce() -> Time) {
         if self.turns == 0 {
             return;
@@ -72,8 +76,8 @@ impl Cooldown {
             .since
             .map_or(Duration::ZERO, |since| now().since(since));
         if self.parked {
-            // The sleep itself made the wait longer, by about as much as we would have spun: without this, waits that were
-            // slept through keep being long ones.
+            // The sleep itself made the wait longer, by about the time that we would have spun. Without this
+            // correction, waits that include a sleep would always count as long.
             waited = waited.saturating_sub(self.spin_max);
         }
         let sample = nanos(waited.min(self.spin_max * SAMPLE_SPINS_MAX));
@@ -113,7 +117,7 @@ impl Cooldown {
     }
 }
 
-/// 40 µs to wake a thread, so 80 µs of spinning.
+/// 40 µs to wake a thread, so up to 80 µs of spinning.
 impl Default for Cooldown {
     fn default() -> Self {
         Self::new(WAKE_COST)
@@ -124,31 +128,32 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("`new` keeps it far below 584 years")
 }
 
-/// Measured: 26 to 38 µs to wake a thread on an idle core of a virtual machine, which is the dearest case.
+/// Measured: 26 to 38 µs to wake a thread on an idle processor of a virtual machine, which is the most expensive case.
 const WAKE_COST: Duration = Duration::from_micros(40);
 
-/// Spinning for as long as the sleep would have cost is at most twice as bad as knowing the future; a wake costs the
-/// waker too, hence one more.
+/// Spinning for as long as the sleep would have cost is at most twice as bad as knowing the future. A wake-up also
+/// costs the waking thread, so the factor is 2.
 const SPIN_WAKES_MAX: u32 = 2;
 
-/// A look at the clock costs about as much as an empty turn (25 ns); this makes it 3 % of the spinning.
+/// A clock reading costs about as much as an empty turn (25 ns), so this makes it 3 % of the spinning.
 const TURNS_PER_LOOK: u32 = 32;
 
-/// Bounds the spinning where the clock stands still (a simulation); at 25 ns a turn ten times the default `spin_max`.
+/// Bounds the spinning if the clock stands still (in a simulation). At 25 ns per turn, this is ten times the default
+/// `spin_max`.
 const TURNS_MAX: u32 = 32_768;
 
-/// Empty turns that give the core away. With 8 ranks on 2 cores each of three others runs between two turns, so that this
-/// many let a message pass around the ring some times; a yield without anybody to run costs 0.3 µs.
+/// Empty turns that yield the processor. With 8 ranks on 2 processors, each of three other ranks runs between two
+/// turns, so a message can pass around the ring several times. A yield without another runnable thread costs 0.3 µs.
 const YIELDS_MAX: u32 = 60;
 
-/// The same when recent waits were long: one chance for every rank of a core shared by four.
+/// Same, if recent waits were long: each rank of a processor shared by four gets one chance to run.
 const YIELDS_MIN: u32 = 4;
 
-/// Waits that the average remembers.
+/// Number of waits in the moving average.
 const SAMPLES: u64 = 8;
 
-/// How much a very long wait may count, in `spin_max`: after three of them waits count as long, and after ten to eleven
-/// short ones as short again.
+/// Maximum that one long wait may count, in multiples of `spin_max`. After three long waits, waits count as long; after
+/// ten to eleven short ones, they count as short again.
 const SAMPLE_SPINS_MAX: u32 = 4;
 
 #[cfg(test)]
@@ -161,7 +166,7 @@ mod tests {
     use proptest::prelude::{any, prop, proptest};
     use std::time::Duration;
 
-    /// Empty turns of 100 ns until it parks.
+    /// Returns the number of empty turns, of 100 ns each, until the state machine parks.
     fn turns_until_park(cooldown: &mut Cooldown, oversubscribed: bool, clock: &Clock) -> u32 {
         let mut turns = 0;
         while cooldown.after_empty(oversubscribed, || clock.now()) != Rest::Park {

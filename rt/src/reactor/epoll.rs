@@ -1,4 +1,4 @@
-//! The backend that every Linux has. One system call per sleep, two with a short timeout.
+//! The epoll backend, which works on every Linux. One system call per sleep, two with a short timeout.
 
 use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -17,22 +17,22 @@ use super::{
     notifier::{Notifier, ring},
 };
 
-/// An epoll instance: the notifier's doorbell edge-triggered, everything watched level-triggered.
+/// An epoll instance. The notifier's doorbell is edge-triggered, and everything watched is level-triggered.
 #[derive(Debug)]
 pub(crate) struct Epoll {
     epoll: Arc<OwnedFd>,
     notifier: Notifier,
-    // The kernel forgets a descriptor that is closed, so they are kept open.
+    // Kept open, because the kernel forgets a closed descriptor.
     watched: Vec<Arc<OwnedFd>>,
 }
 
 impl Epoll {
     /// # Errors
-    /// When there are no descriptors left.
+    /// Fails if no file descriptors are left.
     pub(crate) fn open() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let notifier = Notifier::new()?;
-        // Edges, so that nobody has to drain it.
+        // Edge-triggered, so that no thread has to drain it.
         epoll::add(
             &epoll,
             notifier.doorbell(),
@@ -50,7 +50,7 @@ impl Epoll {
         match timeout {
             Some(short) if short < MILLIS_DO => {
                 if self.poll(short)? {
-                    self.collect(Some(Duration::ZERO))?; // or the doorbell's edge would end the next sleep too
+                    self.collect(Some(Duration::ZERO))?; // otherwise the doorbell's edge would end the next sleep too
                 }
             }
             _ => drop(self.collect(timeout)?),
@@ -58,13 +58,14 @@ impl Epoll {
         Ok(())
     }
 
-    /// Whether anything fired within `timeout`, with the precision of nanoseconds that `epoll_wait` has not.
+    /// Waits for events up to `timeout`. Returns true if any fired. Has nanosecond precision, unlike `epoll_wait`.
     fn poll(&self, timeout: Duration) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.epoll, PollFlags::IN)];
         Ok(awake_on_signal(poll(&mut fds, timespec(Some(timeout)).as_ref()))? > 0)
     }
 
-    /// Takes what fired: whether any of it was something watched. A timeout is rounded up to whole milliseconds.
+    /// Takes the fired events. Returns true if any of them was a watched one. A timeout is rounded up to whole
+    /// milliseconds.
     fn collect(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let mut events = [Event {
             flags: EventFlags::empty(),
@@ -112,11 +113,11 @@ impl Backend for Epoll {
     }
 
     fn prepare(&mut self) -> io::Result<()> {
-        // Takes the edges of the last turn, so that the next one is new to an edge-triggered loop that waits for ours.
+        // Takes the edges of the last turn, so that the next edge is new to an edge-triggered loop that waits for ours.
         let fired = self.collect(Some(Duration::ZERO))?;
         let notified = !self.notifier.fall_asleep();
         if fired || notified {
-            ring(self.notifier.doorbell()); // a new edge: what was readable before gives none
+            ring(self.notifier.doorbell()); // a new edge, because a descriptor that was readable before causes none
         }
         Ok(())
     }
@@ -145,8 +146,8 @@ fn timespec(timeout: Option<Duration>) -> Option<Timespec> {
 const DOORBELL: u64 = 0;
 const WATCHED: u64 = 1;
 
-/// Which of them fired does not matter, only that one did; but every edge left behind ends a later sleep for no cause.
+/// The events are not distinguished. But every edge that is left behind ends a later sleep without a cause.
 const EVENTS_MAX: usize = 8;
 
-/// From here on a timeout rounded up to milliseconds is late by a tenth at most.
+/// From this timeout on, rounding up to milliseconds makes a sleep at most 10 % too long.
 const MILLIS_DO: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! Tells a program that waits where nothing drives its runtime, which would wait for ever and without a word.
+//! Detects a program that waits although nothing drives its runtime. Without this check it would hang silently.
 
 use std::{
     io::Write,
@@ -12,27 +12,27 @@ use std::{
 
 use crate::{executor::without_turns, settings::ProgressMode, shared::Shared};
 
-/// Looks now and then, from when it is set up on, whether anything drives a runtime that has no agent.
+/// Checks periodically, once it is set up, whether anything drives a runtime that has no agent.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
     runtime: OnceLock<Weak<Shared>>,
     set_up: AtomicBool,
 }
 
-/// From one look to the next.
+/// Time between two checks.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Looks in a row that find something waiting, and not one turn made since the look before.
+/// Number of consecutive checks that find a waiting operation and no turn since the check before.
 const LOOKS: u32 = 3;
 
 impl Lookout {
-    /// Where it will look. Without this it is never set up.
+    /// Sets the runtime to check. Without this call, the lookout is never set up.
     pub(crate) fn is_for(&self, runtime: Weak<Shared>) {
         let first = self.runtime.set(runtime);
         debug_assert!(first.is_ok(), "a runtime starts once");
     }
 
-    /// Something waits, and nothing drives the runtime as far as one can see.
+    /// Starts the checks, because an operation waits and nothing seems to drive the runtime.
     pub(crate) fn set_up(&self) {
         let Some(runtime) = self.runtime.get() else {
             return;
@@ -73,7 +73,8 @@ fn look_out(runtime: &Weak<Shared>) {
     }
 }
 
-/// Ends all that waits for others, and has the rest end too: from here on this thread drives the runtime.
+/// Fails all operations that wait for other ranks, and lets the others end. From here on, this thread drives the
+/// runtime.
 fn end_waits(runtime: &Weak<Shared>) {
     let mut is_told = false;
     while let Some(shared) = runtime
@@ -84,7 +85,7 @@ fn end_waits(runtime: &Weak<Shared>) {
             is_told = true;
             let why = sentence(shared.settings.progress);
             let line = format!("ripstop: rank {}: {why}\n", shared.place.rank);
-            // Whether it is read or not, operations say so too.
+            // The operations report the same error, so a failed write is ignored.
             let _ = std::io::stderr().lock().write_all(line.as_bytes());
             shared.end_undriven(why);
         }

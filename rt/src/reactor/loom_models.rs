@@ -1,7 +1,7 @@
-//! The seat, who waits for it, and the agent, in every order that matters: `cargo xtask loom`.
+//! Loom models of the seat, its waiting threads and the agent, in every relevant interleaving: `cargo xtask loom`.
 //!
-//! A thread that nobody wakes is a deadlock, which loom reports. A model with `should_panic` leaves out what it is named after,
-//! and shows that the one before it can fail.
+//! A thread that is never woken is a deadlock, which loom reports. A model with `should_panic` leaves out the step in
+//! its name, and shows that the model before it can fail.
 
 use std::{mem, sync::Arc, task::Waker};
 
@@ -12,14 +12,14 @@ use crate::{executor::Parker, sync};
 
 type Seat = SeatLock<sync::Thread>;
 
-/// For a thread that never sleeps in the seat.
+/// Returns a parker for a thread that never sleeps in the seat.
 fn parker() -> Arc<Parker<sync::Thread>> {
     let parker = Arc::new(Parker::new(sync::Thread::stand_in()));
     parker.take();
     parker
 }
 
-/// Sits for a moment, as soon as the seat is free.
+/// Takes the seat for a moment, as soon as it is free.
 fn sit_once(seat: &Seat) {
     let parker = parker();
     while seat.take().is_none() {
@@ -43,7 +43,7 @@ fn threads_that_wait_for_the_seat_get_it_one_after_the_other() {
     });
 }
 
-/// Two threads wait for the seat. One of them is woken meanwhile and goes to compute; it does `first` before that.
+/// Two threads wait for the seat. One of them is woken meanwhile and goes on to compute; it calls `first` before that.
 fn one_of_two_goes_to_compute(first: impl Fn(&Seat) + Copy + Send + Sync + 'static) {
     sync::explore(move || {
         let seat = Arc::new(Seat::new());
@@ -86,7 +86,7 @@ fn a_thread_that_keeps_the_free_seat_to_itself_lets_another_wait_for_ever() {
     one_of_two_goes_to_compute(|_| {});
 }
 
-/// An application leaves the seat, somebody looks whether it is free, and the agent wants it.
+/// An application thread leaves the seat, another thread checks whether it is free, and the agent wants it.
 fn agent_waits_for_the_seat(
     sleep: impl Fn(&Agent, &Seat) + Copy + Send + Sync + 'static,
     look: impl Fn(&Agent, &Seat) + Copy + Send + Sync + 'static,
@@ -101,7 +101,7 @@ fn agent_waits_for_the_seat(
         };
         let application = {
             let (seat, agent) = (Arc::clone(&seat), Arc::clone(&agent));
-            // The application has it from here on.
+            // The application thread owns the seat from here on.
             mem::forget(sitting);
             thread::spawn(move || {
                 seat.leave();
@@ -148,7 +148,7 @@ fn a_thread_that_takes_the_seat_to_look_for_it_may_keep_the_agent_asleep() {
     agent_waits_for_the_seat(sleep_deep, |_, seat| drop(seat.take()));
 }
 
-/// An application makes one turn and computes, or does something else to disturb the agent. That saw `seen(..)` turns.
+/// An application thread makes one turn and computes, or calls `disturb`. The agent has seen `seen(..)` turns.
 fn agent_leaves_after(
     disturb: fn(&mut Watch) -> bool,
     seen: impl Fn(&Watch) -> u64 + Copy + Send + Sync + 'static,
@@ -197,7 +197,7 @@ fn the_agent_stays_out_of_the_seat_when_the_runtime_closes() {
     agent_leaves_after(Watch::close, |watch| watch.turns);
 }
 
-/// A driver that rings when a message comes and it is armed; a turn disarms it.
+/// A driver that rings if it is armed when a message arrives. A turn disarms it.
 #[derive(Default)]
 struct Driver {
     came: bool,
@@ -211,7 +211,7 @@ impl Driver {
     }
 }
 
-/// One application sleeps until a message comes, another may make a turn and computes then.
+/// One application thread sleeps until a message arrives. Another thread may make a turn and then computes.
 fn a_message_comes_for_a_sleeper(may_turn: impl Fn(&Watch) -> bool + Copy + Send + Sync + 'static) {
     sync::explore(move || {
         let engine = Arc::new(Mutex::new((Watch::default(), false)));
@@ -233,7 +233,7 @@ fn a_message_comes_for_a_sleeper(may_turn: impl Fn(&Watch) -> bool + Copy + Send
                 let mut engine = engine.lock().unwrap();
                 if may_turn(&engine.0) && driver.lock().unwrap().turn() {
                     engine.1 = true;
-                    bell.unpark(); // the sleeper's future is woken
+                    bell.unpark(); // wakes the sleeper's future
                 }
             })
         };

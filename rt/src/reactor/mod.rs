@@ -1,4 +1,4 @@
-//! The loop: progress, arm, sleep.
+//! The reactor: makes progress, arms the driver, and sleeps until something happens.
 
 mod agent;
 mod backend;

@@ -1,6 +1,7 @@
-//! Wakes a backend from another thread.
+//! Wakes the sleeping backend from another thread.
 //!
-//! Budget of `notify`: one atomic swap when the reactor is awake or has been notified already, else one more system call.
+//! Budget of `notify`: one atomic swap if the reactor is awake or already notified, otherwise one additional system
+//! call.
 
 use std::{
     fmt, io,
@@ -13,23 +14,23 @@ use std::{
 
 use rustix::event::EventfdFlags;
 
-/// Ends the sleep of one backend, or the next one if it is awake. Clones wake the same backend, and may outlive it.
+/// Ends the sleep of one backend, or its next sleep if it is awake. Clones wake the same backend, and may outlive it.
 ///
-/// What was written before `notify` is seen by the reactor when that sleep is over.
+/// The reactor sees everything written before `notify` when that sleep has ended.
 #[derive(Clone)]
 pub(crate) struct Notifier(Bell);
 
 #[derive(Clone)]
 enum Bell {
     Doorbell(Arc<Shared>),
-    /// Who schedules simulated hosts, whether they sleep or not, and which host this is.
+    /// Callback that schedules a simulated host, whether it sleeps or not, and the number of the host.
     Host(Arc<dyn Fn(u32) + Send + Sync>, u32),
 }
 
 #[derive(Debug)]
 struct Shared {
     state: AtomicU8,
-    /// An eventfd that is only ever written: backends wait for *edges* on it, and its count says nothing.
+    /// An eventfd that is written but never read for its count: backends wait for *edges* on it.
     doorbell: OwnedFd,
 }
 
@@ -38,10 +39,10 @@ const ASLEEP: u8 = 1;
 const NOTIFIED: u8 = 2;
 
 impl Notifier {
-    /// A notifier whose reactor is awake.
+    /// Creates a notifier whose reactor is awake.
     ///
     /// # Errors
-    /// When there is no descriptor left.
+    /// Fails if no file descriptor is left.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(Bell::Doorbell(Arc::new(Shared {
             state: AtomicU8::new(AWAKE),
@@ -49,7 +50,7 @@ impl Notifier {
         }))))
     }
 
-    /// A notifier that calls `ring` with the host's number, for a runtime that never sleeps by itself.
+    /// Creates a notifier that calls `ring` with the host's number, for a runtime that never sleeps by itself.
     pub(crate) fn calling(ring: Arc<dyn Fn(u32) + Send + Sync>, host: u32) -> Self {
         Self(Bell::Host(ring, host))
     }
@@ -66,7 +67,8 @@ impl Notifier {
         }
     }
 
-    /// The reactor's side: from now on `notify` rings the doorbell. `false`, and awake again, if it came before.
+    /// Called by the reactor before it sleeps: from now on `notify` rings the doorbell. Returns false, and stays awake,
+    /// if a notification has arrived already.
     pub(super) fn fall_asleep(&self) -> bool {
         let notified = self.shared().state.swap(ASLEEP, Ordering::AcqRel) == NOTIFIED;
         if notified {
@@ -75,14 +77,14 @@ impl Notifier {
         !notified
     }
 
-    /// The reactor's side: the sleep is over, and with it every notification so far is heard. `sleep` does it by itself;
-    /// without it, one that ended a wait after `prepare` costs an empty turn more.
+    /// Called by the reactor after a sleep, which handles all notifications so far. `sleep` calls this itself. If it is
+    /// not called after a wait that followed `prepare`, the next turn is an unnecessary empty one.
     pub(crate) fn wake_up(&self) {
-        // A swap, not a store: it must see what the notifying thread wrote.
+        // A swap, not a store, because this must synchronize with the writes of the notifying thread.
         let _ = self.shared().state.swap(AWAKE, Ordering::AcqRel);
     }
 
-    /// The reactor's side: what becomes readable, with an edge for every ring.
+    /// Returns the descriptor that becomes readable, with an edge for every ring.
     pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
         self.shared().doorbell.as_fd()
     }
@@ -109,7 +111,7 @@ impl fmt::Debug for Notifier {
     }
 }
 
-/// A counter of rings, not blocking.
+/// Creates a non-blocking eventfd.
 pub(super) fn new_eventfd() -> io::Result<OwnedFd> {
     Ok(rustix::event::eventfd(
         0,
@@ -119,12 +121,12 @@ pub(super) fn new_eventfd() -> io::Result<OwnedFd> {
 
 /// Makes an eventfd readable.
 pub(super) fn ring(eventfd: impl AsFd) {
-    // It can only fail with EAGAIN, at a count of 2^64 - 2: then it is readable already.
+    // This can only fail with EAGAIN, at a count of 2^64 - 2, and then the eventfd is readable anyway.
     let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
 }
 
 /// Makes an eventfd unreadable.
 pub(super) fn silence(eventfd: impl AsFd) {
-    // It can only fail with EAGAIN: nobody rang.
+    // This can only fail with EAGAIN, and then the eventfd was not readable.
     let _ = rustix::io::read(eventfd, &mut [0_u8; 8]);
 }

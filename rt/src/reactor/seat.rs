@@ -1,7 +1,7 @@
-//! The seat: the right to sleep on the driver's events, and the threads that wait for it.
+//! The seat: the right to sleep on the driver's events, and the queue of threads that wait for it.
 //!
-//! While the seat is free and somebody waits for it, a thread that is awake is on its way: to the seat, to wait itself, or to
-//! [`offer`](SeatLock::offer) the seat before it runs a future or a task, which may compute for long.
+//! While the seat is free and a thread waits for it, another thread is awake that will either take the seat, wait for
+//! it too, or [`offer`](SeatLock::offer) it before it runs a future or a task, which may compute for long.
 
 use std::sync::{Arc, atomic::Ordering};
 #[cfg(feature = "tokio")]
@@ -13,21 +13,22 @@ use crate::{
     sync::{AtomicBool, AtomicUsize, Mutex, lock},
 };
 
-/// Says who has the seat; what one does there is no concern of it.
+/// Lock that records which thread has the seat. What a thread does in the seat does not matter here.
 #[derive(Debug)]
 pub(crate) struct SeatLock<B = Notifier> {
-    /// Not a mutex: to see whether it is free nobody must take it, since who only looks rouses nobody afterwards.
+    /// An atomic, not a mutex: checking whether the seat is free must not acquire it, because a thread that only checks
+    /// does not wake the next waiter afterwards.
     taken: AtomicBool,
     waiting: Mutex<Vec<Arc<Parker<B>>>>,
     waiting_len: AtomicUsize,
-    /// A task of somebody else's executor, which has nothing to do until somebody leaves the seat.
+    /// True if a task of another executor waits until a thread leaves the seat.
     #[cfg(feature = "tokio")]
     called: AtomicBool,
     #[cfg(feature = "tokio")]
     caller: Mutex<Option<Waker>>,
 }
 
-/// The seat is ours until this is dropped; then a thread that waits is told.
+/// Guard of the seat. Dropping it leaves the seat and wakes a waiting thread.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the seat"]
 pub(crate) struct Sitting<'a, B>(&'a SeatLock<B>);
@@ -45,8 +46,8 @@ impl<B> SeatLock<B> {
         }
     }
 
-    /// Has this task woken when somebody leaves the seat, or a thread that waits for it is to look around. A later call is
-    /// instead of an earlier one.
+    /// Registers a task to wake when a thread leaves the seat, or when [`pass`](Self::pass) is called. A later call
+    /// replaces an earlier one.
     #[cfg(feature = "tokio")]
     pub(crate) fn call(&self, waker: &Waker) {
         let before = lock(&self.caller).replace(waker.clone());
@@ -54,7 +55,7 @@ impl<B> SeatLock<B> {
         self.called.store(true, Ordering::SeqCst);
     }
 
-    /// Ready when the last call has been answered.
+    /// Returns ready when the last `call` has been answered.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_called(&self, waker: &Waker) -> Poll<()> {
         let waker = waker.clone();
@@ -64,11 +65,12 @@ impl<B> SeatLock<B> {
         }
         let before = caller.replace(waker);
         drop(caller);
-        drop(before); // with no lock held: it may be the last of a task
+        drop(before); // without a lock held, because this may drop the last handle of a task
         Poll::Pending
     }
 
-    /// The task is gone. The call may be another's by now, which calls again.
+    /// Ends a call because its task has ended. The call may belong to another task by now, which then wakes up and
+    /// calls again.
     #[cfg(feature = "tokio")]
     pub(crate) fn call_off(&self) {
         let caller = lock(&self.caller).take();
@@ -94,10 +96,12 @@ impl<B> SeatLock<B> {
         self.taken.load(Ordering::SeqCst)
     }
 
-    /// Parks until woken, or until the seat is free. `may` is asked when those who [pass](Self::pass) can see that one waits.
+    /// Parks until woken, or until the seat is free. `may` is called once this thread is visible to threads that
+    /// [pass](Self::pass) the seat.
     pub(crate) fn wait(&self, parker: &Arc<Parker<B>>, may: impl FnOnce() -> bool) {
         lock(&self.waiting).push(Arc::clone(parker));
-        // Against the store of `taken` and load of `waiting_len` by who leaves: one of the two sees the other.
+        // Pairs with the store of `taken` and the load of `waiting_len` by a thread that leaves the seat: one of the
+        // two threads sees the other.
         self.waiting_len.fetch_add(1, Ordering::SeqCst);
         if self.is_taken() && may() {
             parker.park();
@@ -111,7 +115,7 @@ impl<B> SeatLock<B> {
         self.pass();
     }
 
-    /// Has one waiting thread look around, and a task that may be on its own.
+    /// Wakes one waiting thread, and a task that may wait instead.
     pub(crate) fn pass(&self) {
         #[cfg(feature = "tokio")]
         self.answer();
@@ -122,7 +126,7 @@ impl<B> SeatLock<B> {
         }
     }
 
-    /// The calling thread has something else to do: if the seat is free, a waiting thread is told.
+    /// Called before this thread does something else: wakes a waiting thread if the seat is free.
     pub(crate) fn offer(&self) {
         if self.waiting_len.load(Ordering::SeqCst) > 0 && !self.is_taken() {
             self.pass();

@@ -1,26 +1,26 @@
-//! What is due when. Pure: the caller says what time it is.
+//! A queue of deadlines. Pure: the caller passes the time.
 
 use std::collections::BTreeMap;
 
 use crate::clock::Time;
 
-/// Deadlines, each with a key that means something to the caller. Every call costs O(log n).
+/// Deadlines, each with a key that the caller chooses. Every call costs O(log n).
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     pending: BTreeMap<TimerId, u64>,
     made: u64,
 }
 
-/// Names one pending timer. Ids are never used twice, so a stale one cancels nothing.
+/// Id of a pending timer. Ids are never reused, so a stale one cancels nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerId {
     deadline: Time,
-    // Second, so that timers with one deadline expire in the order they were made.
+    // The second field, so that timers with the same deadline expire in the order in which they were made.
     number: u64,
 }
 
 impl Timers {
-    /// Asks for `key` once `deadline` has come.
+    /// Adds a timer that returns `key` once `deadline` has passed.
     pub(crate) fn insert(&mut self, deadline: Time, key: u64) -> TimerId {
         let id = TimerId {
             deadline,
@@ -31,22 +31,23 @@ impl Timers {
         id
     }
 
-    /// Takes a timer back. `false` when it had expired or been cancelled.
+    /// Cancels a timer. Returns false if it has expired or been cancelled before.
     pub(crate) fn cancel(&mut self, id: TimerId) -> bool {
         self.pending.remove(&id).is_some()
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Option<Time> {
         self.pending.first_key_value().map(|(id, _)| id.deadline)
     }
 
-    /// The keys of all timers, earliest first.
+    /// Returns the keys of all timers, earliest first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = u64> {
         self.pending.values().copied()
     }
 
-    /// The key of the earliest timer whose deadline is `now` or before; call it until it gives `None`.
+    /// Removes and returns the key of the earliest timer whose deadline is `now` or before. Call this until it returns
+    /// `None`.
     pub(crate) fn pop_expired(&mut self, now: Time) -> Option<u64> {
         let first = self.pending.first_entry()?;
         (first.key().deadline <= now).then(|| first.remove())

@@ -1,4 +1,4 @@
-//! The reactor as a task on tokio: sleeps are an `AsyncFd`.
+//! The reactor as a task on tokio, which sleeps on an `AsyncFd`.
 
 use std::{
     future::poll_fn, io, mem, os::fd::OwnedFd, pin::pin, sync::Arc, task::Poll, thread,
@@ -18,11 +18,12 @@ use crate::{
 
 /// Makes turns and runs spawned tasks until the runtime is closed, and sleeps in between.
 ///
-/// Polls of futures make turns too, for a moment, and threads in `block_on` and the progress agent for as long as they wait.
-/// While any of them is at it this task only looks now and then whether that is still so: two would be in each other's way.
+/// Polls of futures make turns too, for a moment. So do threads in `block_on` and the progress agent, for as long as
+/// they wait. While any of them is active, this task only checks now and then whether that is still so, because two
+/// would disturb each other.
 ///
 /// # Errors
-/// What the system said about the descriptor.
+/// The system's error about the descriptor.
 pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
     let fd = watch(shared.readable_fd())?;
     let _driving = shared.drivers.task();
@@ -53,7 +54,7 @@ pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
     Ok(())
 }
 
-/// Some turns, until something comes.
+/// Makes a few turns, until one finds events. Returns true if one does.
 fn turns(shared: &Shared) -> bool {
     (0..TURNS).any(|_| shared.turn().is_some_and(|events| events > 0))
 }
@@ -72,7 +73,8 @@ async fn rest(shared: &Shared, fd: &AsyncFd<Arc<OwnedFd>>) -> io::Result<()> {
     Ok(())
 }
 
-/// Others make turns: leaves them to it until they make none for a tick, or one of them waits. Whether that is why it ends.
+/// Leaves the turns to other threads, until they make none for a tick, or one of them waits. Returns true if one of
+/// them waits.
 async fn leave_it(shared: &Shared, mut seen: u64, waits: u32) -> bool {
     loop {
         let turns = shared.turns();
@@ -85,7 +87,7 @@ async fn leave_it(shared: &Shared, mut seen: u64, waits: u32) -> bool {
         let called = poll_fn(|cx| {
             if mem::take(&mut is_new) {
                 shared.call(cx.waker());
-                // What has begun to wait before the call was heard.
+                // A thread or task may have begun to wait before the call was registered.
                 if shared.drivers.waits() != waits || shared.has_tasks() {
                     return Poll::Ready(true);
                 }
@@ -100,13 +102,13 @@ async fn leave_it(shared: &Shared, mut seen: u64, waits: u32) -> bool {
     }
 }
 
-/// How long others are left to make turns; as the agent's.
+/// How long this task leaves the turns to other threads; the same as the agent's tick.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Turns before other tasks have their turn: a round of tokio's costs as much as some.
+/// Turns before other tasks of tokio run. A scheduling round of tokio costs as much as several turns.
 const TURNS: u32 = 16;
 
-/// Until this is dropped, by waking up or with the whole task, turns are left to the sleeper.
+/// Guard: turns are left to this sleeper until the guard is dropped, by waking up or together with the whole task.
 struct Asleep<'a>(&'a Shared, u64);
 
 impl Drop for Asleep<'_> {
@@ -115,7 +117,7 @@ impl Drop for Asleep<'_> {
     }
 }
 
-/// Until this is dropped, whoever leaves the seat tells this task.
+/// Guard: a thread that leaves the seat wakes this task until the guard is dropped.
 struct Called<'a>(&'a Shared);
 
 impl Drop for Called<'_> {
@@ -129,7 +131,7 @@ async fn sleep(
     fd: &AsyncFd<Arc<OwnedFd>>,
     limit: Option<Duration>,
 ) -> io::Result<()> {
-    // No limit is a day: somebody who looks once a day costs nothing, and the code has one path.
+    // No limit means one day: waking once a day costs nothing, and the code has one path.
     let limit = limit.unwrap_or(Duration::from_secs(24 * 3600));
     let mut late = pin!(time::sleep(limit));
     poll_fn(|cx| {

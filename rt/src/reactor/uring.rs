@@ -1,13 +1,14 @@
-//! The backend on io_uring: one `io_uring_enter` submits all waits and sleeps.
+//! The io_uring backend: one `io_uring_enter` submits all waits and sleeps.
 //!
-//! Waits are one-shot, and submitted again when they have fired: each submission looks at the word or the descriptor
-//! first, so nothing can be missed between two sleeps. One that has not fired stays in the kernel over many sleeps; it stays
-//! good, because whoever changes an armed word wakes it, however often the word was armed in between.
+//! Waits are one-shot, and submitted again when they have fired. Each submission first checks the word or the
+//! descriptor, so no event can be missed between two sleeps. A wait that has not fired stays in the kernel over many
+//! sleeps. It stays valid, because a thread that changes an armed word wakes it, however often the word was armed in
+//! between.
 //!
-//! A completion is delivered by the thread that submitted the wait, which may be computing, blocked or gone when another
-//! thread sleeps. So a thread that finds waits of another's takes them back and submits its own. For the same reason the ring
-//! is a plain one: with `COOP_TASKRUN` a computing thread delivers at the next tick (measured: 4 ms after `prepare`, against
-//! 46 µs), and with `SINGLE_ISSUER` threads could not take turns.
+//! A completion is delivered by the thread that submitted the wait. That thread may be computing, blocked or dead when
+//! another thread sleeps. So a thread that finds waits of another thread cancels them and submits its own. For the same
+//! reason the ring has no special flags: with `COOP_TASKRUN` a computing thread delivers only at the next timer tick
+//! (measured: 4 ms after `prepare`, against 46 µs), and with `SINGLE_ISSUER` several threads could not use the ring.
 #![expect(
     unsafe_code,
     reason = "submits to the kernel what holds addresses and descriptors"
@@ -32,9 +33,10 @@ use super::{
     notifier::{Notifier, new_eventfd, ring, silence},
 };
 
-/// A ring, and everything it waits for.
+/// A ring, and everything that it waits for.
 ///
-/// Whatever a submitted wait names is in `waits` until the ring is closed: `ring` is the first field, so it goes first.
+/// Everything named by a submitted wait stays in `waits` until the ring is closed: `ring` is the first field, so it is
+/// dropped first.
 pub(crate) struct Uring {
     ring: IoUring,
     waits: Vec<Wait>,
@@ -42,19 +44,19 @@ pub(crate) struct Uring {
     notifier: Notifier,
     completed: Arc<OwnedFd>,
     completed_registered: bool,
-    /// Who submitted the waits in flight, and how many threads did before.
+    /// Thread that submitted the waits in flight. `generation` counts such threads.
     owner: Option<ThreadId>,
     generation: u32,
 }
 
-/// One thing to sleep on.
+/// One event source to sleep on.
 struct Wait {
     what: What,
     in_flight: bool,
 }
 
 enum What {
-    /// The notifier's doorbell: a multishot poll, one completion for each edge.
+    /// Doorbell of the notifier: a multishot poll with one completion for each edge.
     Doorbell(Notifier),
     Fd(Arc<OwnedFd>),
     Futex {
@@ -63,19 +65,19 @@ enum What {
     },
 }
 
-/// How to make a ring for a number of entries.
+/// Function that creates a ring with a number of entries.
 pub(super) type SetUp = fn(u32) -> io::Result<IoUring>;
 
-/// Asks the kernel.
+/// Creates a ring in the kernel.
 pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
     IoUring::new(entries)
 }
 
 impl Uring {
-    /// A ring that waits for its notifier only.
+    /// Creates a ring that waits only for its notifier.
     ///
     /// # Errors
-    /// A sentence that says why there is none, and what would help.
+    /// A text that says why io_uring does not work, and what would help.
     pub(crate) fn open(set_up: SetUp) -> Result<Self, String> {
         let ring = set_up(ENTRIES_MIN).map_err(|error| why_not(&error))?;
         let caps = caps_of(&ring)?;
@@ -96,17 +98,18 @@ impl Uring {
         })
     }
 
-    /// What it can do.
+    /// Returns the capabilities of the ring.
     pub(crate) const fn caps(&self) -> UringCaps {
         self.caps
     }
 
-    /// Forgets what fired, makes every wait the calling thread's, and says `true` if the sleep may begin.
+    /// Prepares a sleep: forgets fired events, and submits every wait on behalf of the calling thread. Returns true if
+    /// the sleep may begin.
     fn settle(&mut self) -> io::Result<bool> {
         self.reap()?;
         self.take_over()?;
         if !self.waits[0].in_flight {
-            silence(self.notifier.doorbell()); // a fresh poll takes an old count for a new edge
+            silence(self.notifier.doorbell()); // a new poll takes an old count for a new edge
         }
         // After the reaping: from here on no ring of the doorbell is forgotten.
         let asleep = self.notifier.fall_asleep();
@@ -123,7 +126,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Their completions may come much later, from the thread that submitted them; the kernel's queues forget them now.
+    /// Cancels all waits. Their completions may arrive much later, from the thread that submitted them, but the kernel
+    /// removes them from its wait queues now.
     fn cancel_waits(&mut self) -> io::Result<()> {
         for index in 0..self.waits.len() {
             if self.waits[index].in_flight {
@@ -154,20 +158,21 @@ impl Uring {
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         if self.ring.submission().is_full() {
-            self.enter(0, None)?; // sleeps that were over before they began have left theirs
+            self.enter(0, None)?; // sleeps that ended before they began have left their entries
         }
-        // SAFETY: a wait's entry names a word or descriptor that `waits` keeps until the ring is closed; others name none.
+        // SAFETY: a wait's entry names a word or descriptor that `waits` keeps until the ring is closed; other entries
+        // name none.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.map_err(|full| io::Error::other(format!("io_uring's {full}")))
     }
 
-    /// Takes what completed. A wait that could not be made is an error.
+    /// Takes the completions. Fails if a wait could not be made.
     fn reap(&mut self) -> io::Result<()> {
         let first = self.name_of(0);
         let mut outcome = Ok(());
         for completion in self.ring.completion() {
             let index = usize::try_from(completion.user_data().wrapping_sub(first));
-            // Cancellations, and waits of the thread before, have names that are no index.
+            // Cancellations, and waits of an earlier thread, have user data outside the range of indices.
             if let Some(wait) = index.ok().and_then(|index| self.waits.get_mut(index)) {
                 let handled = wait.handle_completion(&completion);
                 outcome = outcome.and(handled);
@@ -176,7 +181,7 @@ impl Uring {
         outcome
     }
 
-    /// Submits, and waits until `want` completions are there, but no longer than `timeout`.
+    /// Submits the queue, and waits for `want` completions, but no longer than `timeout`.
     fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
         let queued = u32::try_from(self.ring.submission().len()).expect("a ring's length is a u32");
         let timeout = timeout.map(|timeout| Timespec::from(timeout.min(TIMEOUT_MAX)));
@@ -186,14 +191,15 @@ impl Uring {
         }
         let mut flags = EnterFlags::EXT_ARG | EnterFlags::GETEVENTS;
         flags.set(EnterFlags::NO_IOWAIT, self.caps.no_iowait);
-        // SAFETY: EXT_ARG says that `args` is such a structure, and it outlives the call with the timeout it points to.
+        // SAFETY: EXT_ARG says that `args` is such a structure. It outlives the call, and so does the timeout that it
+        // points to.
         let entered = unsafe {
             self.ring
                 .submitter()
                 .enter(queued, want, flags.bits(), Some(&args))
         };
         match entered.map_err(|error| (error.raw_os_error(), error)) {
-            // A timeout, a signal, and completions that wait to be reaped.
+            // A timeout, a signal, or completions that must be reaped first.
             Ok(_) | Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY), _)) => Ok(()),
             Err((_, error)) => Err(io::Error::new(
                 error.kind(),
@@ -245,7 +251,7 @@ impl Backend for Uring {
         if !self.settle()? {
             return Ok(());
         }
-        // Not to wait at all is cheaper than to set a timer for now.
+        // Not waiting at all is cheaper than setting a timer for now.
         let slept = self.enter(u32::from(timeout != Some(Duration::ZERO)), timeout);
         self.notifier.wake_up();
         slept
@@ -306,7 +312,8 @@ impl Wait {
     fn handle_completion(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
         self.in_flight = cqueue::more(completion.flags());
         match -completion.result() {
-            // Fired; the word had another value; the thread that submitted it has ended, and its waits with it.
+            // The wait fired, the word had another value, or the thread that submitted the wait has ended and its waits
+            // with it.
             ..=0 | libc::EAGAIN | libc::ECANCELED | libc::EINTR => Ok(()),
             errno => {
                 let error = io::Error::from_raw_os_error(errno);
@@ -320,10 +327,10 @@ impl Wait {
 }
 
 impl Drop for Uring {
-    /// A ring dies after it is closed, at the kernel's leisure; until then a wait for a word would take the wake-ups of
-    /// whoever watches the word next.
+    /// Cancels all waits. The kernel destroys a closed ring later, and until then a wait for a word would take the
+    /// wake-ups of the next watcher of that word.
     fn drop(&mut self) {
-        // Nothing is lost if it fails, but those.
+        // If this fails, only such wake-ups are lost.
         let _ = self.cancel_waits().and_then(|()| self.enter(0, None));
     }
 }
@@ -364,7 +371,7 @@ fn caps_of(ring: &IoUring) -> Result<UringCaps, String> {
         .register_probe(&mut probe)
         .map_err(|error| why_not(&error))?;
     let params = ring.params();
-    // Resource tagging came with 5.13, as multishot polls did, which have no flag of their own.
+    // Resource tagging came with Linux 5.13, like multishot polls, which have no flag of their own.
     let complete = params.is_feature_ext_arg()
         && params.is_feature_resource_tagging()
         && [opcode::PollAdd::CODE, opcode::AsyncCancel::CODE]
@@ -380,7 +387,7 @@ fn caps_of(ring: &IoUring) -> Result<UringCaps, String> {
     })
 }
 
-/// The reason of a refusal, in words an administrator can act on.
+/// Returns the reason of a refusal, in words that an administrator can act on.
 fn why_not(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOSYS) => {
@@ -405,17 +412,18 @@ fn forbidden_by() -> String {
     }
 }
 
-/// What a cancellation's own completion is called; no wait has this name before 2^32 threads took over.
+/// User data of a cancellation's own completion. No wait has this value before 2^32 threads have taken over.
 const CANCEL: u64 = u64::MAX;
 
-/// `POLLIN` as the ring takes it. Errors and hang-ups are always included.
+/// `POLLIN` in the ring's format. Errors and hang-ups are always included.
 const READABLE: u32 = 1;
 
 /// `FUTEX_BITSET_MATCH_ANY`.
 const ANY_WAKER: u64 = 0xffff_ffff;
 
-/// A 32-bit word that other processes share, in the flags of futex2 (not those of futex(2)).
+/// A 32-bit word shared between processes, in the flags of futex2 (not those of futex(2)).
 const FUTEX2_SIZE_U32: u32 = 2;
 
-/// Room for the waits of a usual runtime, and for taking them back: notifier, one or two words, a few descriptors.
+/// Entries for the waits of a typical runtime and for their cancellation: the notifier, one or two words, a few
+/// descriptors.
 const ENTRIES_MIN: u32 = 16;

@@ -1,52 +1,57 @@
-//! Whether applications make turns, and whether the agent sits.
+//! Bookkeeping between application threads and the agent: turns, the seat, and sleeping threads.
 
 use crate::clock::Time;
 
-/// How the agent and the applications see each other; guarded by the engine's lock, which both hold for a turn anyway.
+/// State that the agent and the application threads share. Guarded by the engine's lock, which both hold for a turn
+/// anyway.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Turns made by applications.
+    /// Turns made by application threads.
     pub(crate) turns: u64,
-    /// The agent has the seat.
+    /// True while the agent has the seat.
     agent_sits: bool,
-    /// An application is asleep, and the driver armed for it. A turn of another thread would disarm it, and nobody would ever
-    /// ring: what comes is the sleeper's.
+    /// True while an application thread sleeps with the driver armed for it. A turn of another thread would disarm the
+    /// driver, and no event would wake the sleeper any more. So other threads make no turns, and events are left to the
+    /// sleeper.
     guarded: bool,
-    /// An application or the agent is asleep, and the driver armed for it.
+    /// True while an application thread or the agent sleeps with the driver armed for it.
     asleep: bool,
-    /// When it wakes up if nothing happens before.
+    /// Time when the sleeper wakes up if nothing happens before.
     until: Option<Time>,
-    /// The runtime is closing. Who closes it waits for what no waker tells of, and makes all turns: the agent stays out.
+    /// True while the runtime is closing. The closing thread makes all turns, because it waits for events that wake no
+    /// future, so the agent stays out.
     closing: bool,
 }
 
 impl Watch {
-    /// An application makes turns. Whether the agent must be told to leave the seat.
+    /// Counts a turn of an application thread. Returns true if the agent must be notified to leave the seat.
     pub(crate) fn announce(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
         self.agent_sits
     }
 
-    /// The runtime closes. Whether the agent must be told to leave the seat.
+    /// Records that the runtime closes. Returns true if the agent must be notified to leave the seat.
     pub(crate) fn close(&mut self) -> bool {
         self.closing = true;
         self.agent_sits
     }
 
-    /// The agent sits down, or stays, unless there were turns after the ones that it has seen.
+    /// Lets the agent take or keep the seat, unless application threads made turns since it saw `seen` of them. Returns
+    /// true if it may.
     pub(crate) fn sit(&mut self, seen: u64) -> bool {
         self.agent_sits = self.turns == seen && !self.closing;
         self.agent_sits
     }
 
-    /// Somebody is about to sleep on an armed driver, until then at the latest. The agent is told of turns instead.
+    /// Records that a thread is about to sleep on the armed driver, until `until` at the latest. If the sleeper is the
+    /// agent, turns stay allowed, because a turn notifies the agent.
     pub(crate) fn fall_asleep(&mut self, until: Option<Time>) {
         self.guarded = !self.agent_sits;
         self.asleep = true;
         self.until = until;
     }
 
-    /// Whether whoever is asleep would come too late for what is due then.
+    /// Returns true if the sleeping thread would wake up too late for a deadline.
     pub(crate) fn oversleeps(&self, due: Option<Time>) -> bool {
         let oversleeps = |due| self.until.is_none_or(|until| due < until);
         self.asleep && due.is_some_and(oversleeps)
@@ -56,12 +61,12 @@ impl Watch {
         (self.guarded, self.asleep) = (false, false);
     }
 
-    /// Whether anybody sleeps.
+    /// Returns true if a thread sleeps.
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep
     }
 
-    /// Whether turns are left to a sleeper.
+    /// Returns true if turns are left to a sleeping thread.
     pub(crate) fn is_guarded(&self) -> bool {
         self.guarded
     }

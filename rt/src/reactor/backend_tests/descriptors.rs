@@ -1,4 +1,4 @@
-//! Descriptors end sleeps.
+//! Tests that watched descriptors end sleeps.
 
 use std::{sync::Arc, thread};
 
@@ -20,7 +20,7 @@ fn a_readable_descriptor_ends_every_sleep_until_it_is_drained(bed: Bed) {
     assert!(bed.wakes());
     silence(&fds[0]);
     assert!(bed.sleeps_on());
-    // Filled and drained while awake: no trace is left.
+    // Filling and draining the descriptor while awake leaves no trace.
     ring(&fds[0]);
     silence(&fds[0]);
     assert!(bed.sleeps_on());

@@ -1,4 +1,4 @@
-//! Every claim about backends, on every backend.
+//! Tests of the backends: every claim runs on every backend.
 #![expect(
     clippy::disallowed_methods,
     reason = "the tests measure the sleeps from outside"
@@ -25,7 +25,7 @@ use super::{
     notifier::{new_eventfd, ring, silence},
 };
 
-/// Tests of one room, once for each backend.
+/// Declares the tests of one module, once for each backend.
 macro_rules! claims {
     ($module:ident, $choice:ident: $($claim:ident)*) => {
         mod $module {
@@ -56,7 +56,7 @@ struct Bed {
     bell: Bell,
 }
 
-/// What a driver would sleep on: a futex word where the backend takes one, else an eventfd.
+/// Doorbell of a driver: a futex word if the backend supports it, otherwise an eventfd.
 #[derive(Clone)]
 struct Bell {
     word: FutexWord,
@@ -70,7 +70,7 @@ const ARMED: u32 = 7;
 fn on(choice: Choice, claim: fn(Bed)) {
     let Ok((backend, _)) = open(choice) else {
         assert_eq!(choice, Choice::Uring, "epoll is everywhere");
-        return; // no io_uring on this machine: `refusals` say what happens then
+        return; // no io_uring on this machine; `refusals` tests what is reported then
     };
     claim(Bed::new(backend));
 }
@@ -88,7 +88,7 @@ impl Bed {
         Self { backend, bell }
     }
 
-    /// Watches some eventfds in addition.
+    /// Watches `count` eventfds in addition.
     fn with_fds(count: usize) -> impl Fn(Self) -> (Self, Vec<Arc<OwnedFd>>) {
         move |mut bed| {
             let fds: Vec<_> = (0..count)
@@ -101,12 +101,12 @@ impl Bed {
         }
     }
 
-    /// Whether a sleep ends by something else than its time, which is so long that a slow machine matters nothing.
+    /// Returns true if an event ends the sleep before its timeout, which is so long that slow machines do not matter.
     fn wakes(&mut self) -> bool {
         self.wakes_before(HANG)
     }
 
-    /// Whether nothing ends a sleep for a while.
+    /// Returns true if nothing ends a sleep for a while.
     fn sleeps_on(&mut self) -> bool {
         !self.wakes_before(SHORT)
     }
@@ -117,7 +117,7 @@ impl Bed {
         start.elapsed() < end
     }
 
-    /// Sleeps; a hang is a failure.
+    /// Sleeps. Fails if the sleep hangs.
     fn sleep(&mut self) {
         guarded(|| self.backend.sleep(Some(HANG)).unwrap());
     }
@@ -145,7 +145,7 @@ impl Bell {
         }
     }
 
-    /// What a sender does after it has written its message.
+    /// Does what a sender does after it has written its message.
     fn ring(&self) {
         if self.word.get().swap(AWAKE, Ordering::SeqCst) == ARMED {
             if self.by_futex {

@@ -1,4 +1,4 @@
-//! A notifier ends sleeps.
+//! Tests that a notifier ends sleeps.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! A descriptor for an event loop of somebody else's.
+//! Tests of the descriptor for another event loop.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn prepared_the_descriptor_tells_of_every_kind_of_event(bed: Bed) {
             silence(&bed.bell.fd);
         }
         bed.bell.arm();
-        // The notifier's state is known only to the next `prepare`.
+        // Only the next `prepare` takes the notifier's state into account.
         bed.backend.prepare().unwrap();
         bed.backend.prepare().unwrap();
         assert!(!readable(&fd, Duration::ZERO));

@@ -1,4 +1,4 @@
-//! What a system does not allow, and what is said then.
+//! Tests of what is reported if the system does not allow a backend.
 
 use std::io;
 

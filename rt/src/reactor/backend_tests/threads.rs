@@ -1,4 +1,4 @@
-//! Other threads and processes ring.
+//! Tests of rings from other threads and processes.
 
 use std::{
     fs::OpenOptions,
@@ -73,7 +73,7 @@ fn a_sleep_works_while_the_thread_that_slept_before_computes(mut bed: Bed) {
             assert!(bed.sleeps_on());
             give.send(bed).unwrap();
             while !done.load(Ordering::Acquire) {
-                std::hint::spin_loop(); // no system call: nothing of the kernel's runs on this thread
+                std::hint::spin_loop(); // no system call, so the kernel does not run on this thread
             }
         })
     };
@@ -104,7 +104,7 @@ fn a_sleep_works_after_many_threads_were_notified_before_theirs(bed: Bed) {
     sleep_and_be_rung(bed);
 }
 
-/// Messages through a counter, with the doorbell's protocol of arm, look again, sleep.
+/// Sends messages through a counter, with the doorbell's protocol of arm, check again, sleep.
 fn race(mut bed: Bed, messages: u64, mut seed: u64) {
     let sent = Arc::new(AtomicU64::new(0));
     let sender = {
@@ -137,7 +137,7 @@ fn race(mut bed: Bed, messages: u64, mut seed: u64) {
     sender.join().unwrap();
 }
 
-/// xorshift: a few turns of doing nothing, different each time.
+/// xorshift: spins for a short time, different each time.
 fn jitter(seed: &mut u64) {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -145,7 +145,7 @@ fn jitter(seed: &mut u64) {
     (0..*seed % 64).for_each(|_| std::hint::spin_loop());
 }
 
-/// A few times, and after that it still sleeps when nobody rings.
+/// Sleeps and is woken several times. Afterwards checks that a sleep without a ring does not end.
 fn sleep_and_be_rung(mut bed: Bed) {
     for _ in 0..10 {
         let rung = Arc::new(AtomicBool::new(false));
@@ -164,7 +164,7 @@ fn sleep_and_be_rung(mut bed: Bed) {
         bed.bell.disarm();
     }
     bed.bell.arm();
-    // Late rings, and ends of waits that threads before had left.
+    // The first sleeps may end by late rings, and by waits that earlier threads left.
     assert!((0..5).any(|_| bed.sleeps_on()));
 }
 
@@ -221,14 +221,14 @@ fn another_process_ends_the_sleep_through_a_shared_word() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    bed.sleep(); // ends even if the other process was first
+    bed.sleep(); // ends even if the other process was faster
     assert_eq!(word.get().load(Ordering::SeqCst), AWAKE);
     assert!(child.wait().unwrap().success());
 }
 
 const SHARED_BELL: &str = "RIPSTOP_TEST_SHARED_BELL";
 
-/// Not a test by itself: the other process of the test before.
+/// Not a test by itself: the code of the other process in the test before.
 #[test]
 fn rings_from_another_process() {
     let Ok(path) = std::env::var(SHARED_BELL) else {

@@ -1,4 +1,4 @@
-//! How long a sleep is.
+//! Tests of the duration of a sleep.
 
 use std::time::{Duration, Instant};
 

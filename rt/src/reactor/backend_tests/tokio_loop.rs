@@ -1,4 +1,4 @@
-//! Tokio waits for edges, which an epoll instance inside another gives sparingly.
+//! Tests with tokio, which waits for edges. An epoll instance inside another one reports edges sparingly.
 
 use super::{Bed, Choice, HANG, SHORT, open, until};
 use crate::reactor::notifier::{Notifier, ring};
@@ -50,7 +50,8 @@ async fn hears(choice: Choice) {
         }
     }
     sender.join().unwrap();
-    // The last notification was counted before it came: it may have found the loop awake, and past its last look.
+    // The last notification may have been counted before it arrived: the loop may have been awake then, and past its
+    // last check.
     bed.backend.prepare().unwrap();
     let _ = timeout(SHORT, loop_fd.readable())
         .await
@@ -63,7 +64,7 @@ async fn hears(choice: Choice) {
     );
 }
 
-/// In turns a descriptor that becomes readable, and a notification; each after the one before has been heard.
+/// Alternates between making a descriptor readable and sending a notification, each after the previous one was handled.
 fn send_events(
     fd: &Arc<OwnedFd>,
     notifier: Notifier,
