@@ -1,9 +1,9 @@
-//! What drives the runtime besides the agent, and futures that are polled where nothing does: by an executor that knows nothing
-//! of this runtime.
+//! Counts what drives a runtime besides the agent, and supports futures polled by a foreign executor, which does not
+//! drive the runtime.
 //!
-//! Such a poll makes turns by itself for a moment, as an answer from another processor comes within one mostly, and a thread
-//! that is woken instead takes twenty times as long. When that was in vain, whatever drives the runtime is told that something
-//! waits; and where nothing drives it, a [`Lookout`] is set up.
+//! Such a poll makes turns itself for a moment, because an answer from another processor usually arrives within that
+//! time, and waking a thread takes twenty times as long. If no answer arrives, the poll notifies whatever drives the
+//! runtime. If nothing drives it, the poll sets up a [`Lookout`].
 
 use std::{
     cell::Cell,
@@ -19,46 +19,46 @@ use std::{
 use super::{Shared, contain, lock};
 use crate::{engine::Engine, executor, reactor::Lookout, settings::ProgressMode};
 
-/// The threads and tasks that make turns.
+/// Threads and tasks that make turns.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
-    /// Threads in `block_on`.
+    /// Number of threads in `block_on`.
     threads: AtomicU32,
-    /// Tasks on tokio.
+    /// Number of tasks on tokio.
     tasks: AtomicU32,
-    /// So often a poll elsewhere was in vain.
+    /// Number of polls by foreign executors that found nothing.
     waits: AtomicU32,
     pub(crate) lookout: Lookout,
-    /// Futures that wait for a task, polled where nothing runs tasks: they do.
+    /// Futures that wait for a task, polled where nothing runs tasks: their threads run the tasks.
     helpers: Mutex<Vec<Waker>>,
-    /// The program has heard that no task on tokio drives the runtime, or one does.
+    /// True once the program was warned that no task on tokio drives the runtime, or once a task does.
     told: AtomicBool,
 }
 
-/// Until it is dropped, something drives the runtime.
+/// Guard: something drives the runtime until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted<'a>(&'a AtomicU32);
 
 impl Drivers {
-    /// The calling thread is in `block_on`.
+    /// Counts the calling thread as one in `block_on`.
     pub(crate) fn thread(&self) -> Counted<'_> {
         Counted::new(&self.threads)
     }
 
-    /// A task on tokio drives the runtime.
+    /// Counts a task on tokio that drives the runtime.
     #[cfg(feature = "tokio")]
     pub(crate) fn task(&self) -> Counted<'_> {
         self.told.store(true, SeqCst);
         Counted::new(&self.tasks)
     }
 
-    /// Changes when something waits that whatever drives the runtime may not know of.
+    /// Returns a count that changes when an operation waits that the driving task may not know of.
     #[cfg(feature = "tokio")]
     pub(crate) fn waits(&self) -> u32 {
         self.waits.load(SeqCst)
     }
 
-    /// Whether anything does.
+    /// Returns true if anything drives the runtime.
     pub(crate) fn are_there(&self) -> bool {
         self.has_threads() || self.has_tasks()
     }
@@ -67,7 +67,7 @@ impl Drivers {
         self.tasks.load(SeqCst) > 0
     }
 
-    /// The runtime closes, and whatever drove it may have ended.
+    /// Records that the runtime closes, and that its driving task may have ended.
     pub(super) fn end(&self) {
         self.told.store(true, SeqCst);
     }
@@ -91,12 +91,12 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
-    /// Whether this thread may make turns though it is not in `block_on`.
+    /// Returns true if this thread may make turns although it is not in `block_on`.
     pub(super) fn may_turn_elsewhere(&self) -> bool {
         self.host.is_none() && !executor::is_still()
     }
 
-    /// How many turns a poll elsewhere makes, and whether a sleeper must be told of them.
+    /// Returns how many turns a poll by a foreign executor makes, and whether a sleeper must be notified of them.
     #[cold]
     pub(super) fn patience_elsewhere(&self, engine: &mut Engine, short: u32) -> (u32, bool) {
         if !self.may_turn_elsewhere() || self.drivers.has_threads() {
@@ -107,7 +107,7 @@ impl Shared {
             if self.seat.is_taken() {
                 return (0, false);
             }
-            // A task on tokio sleeps. It hears of the turns, and takes care of what is left by them.
+            // A task on tokio sleeps. It will be notified of the turns, and handle what they leave.
             engine.watch.wake_up();
             disturbed = true;
         }
@@ -116,13 +116,13 @@ impl Shared {
         (if is_worth_it { short * LONGER } else { short }, disturbed)
     }
 
-    /// A poll elsewhere has found what it looked for.
+    /// Records that a poll by a foreign executor found its result.
     #[cold]
     pub(super) fn found_elsewhere(&self) {
         VAIN.set(0);
     }
 
-    /// A poll elsewhere is not ready. Nothing is locked.
+    /// Records that a poll by a foreign executor is pending. Must be called without a lock.
     #[cold]
     pub(crate) fn wait_elsewhere(&self) {
         if !self.may_turn_elsewhere() {
@@ -144,7 +144,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// Where nothing runs tasks, a thread that waits for one does, and is woken when others are ready. Whether any ran.
+    /// Runs ready tasks on this thread, which waits for one, if nothing else runs tasks. `waker` is woken when other
+    /// tasks become ready. Returns true if any task ran.
     #[cold]
     pub(crate) fn run_elsewhere(&self, waker: &Waker) -> bool {
         if !self.may_turn_elsewhere() || self.drivers.are_there() {
@@ -156,14 +157,14 @@ impl Shared {
         }
         drop(helpers);
         if !self.has_tasks() || RUNS.replace(true) {
-            return false; // in a task, whatever runs that goes on with others
+            return false; // inside a task: the code that runs it will run the others
         }
         executor::run_tasks(self);
         RUNS.set(false);
         true
     }
 
-    /// A task is ready.
+    /// Wakes the futures that help to run tasks, because a task is ready.
     pub(super) fn call_helpers(&self) {
         if self.drivers.are_there() {
             return;
@@ -174,7 +175,8 @@ impl Shared {
             .for_each(|waker| contain(|| waker.wake()));
     }
 
-    /// A thread in `block_on` is about to sleep: says once if that was to be a task's part.
+    /// Called when a thread in `block_on` is about to sleep. Warns once if a task on tokio should drive the runtime but
+    /// does not exist.
     pub(crate) fn warn_of_tokio(&self) {
         if self.settings.progress != ProgressMode::Tokio || self.drivers.told.swap(true, SeqCst) {
             return;
@@ -184,20 +186,21 @@ impl Shared {
              computes: spawn `runtime.drive_on_tokio()` on tokio, or unset the variable\n",
             self.place.rank
         );
-        // That it is not read changes nothing.
+        // A failed write is ignored, because the warning is only a hint.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 }
 
 thread_local! {
-    /// This thread runs tasks for a future that waits for one.
+    /// True while this thread runs tasks for a future that waits for one.
     static RUNS: Cell<bool> = const { Cell::new(false) };
-    /// Polls in a row that have made turns in vain.
+    /// Number of consecutive polls that have made turns without a result.
     static VAIN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// After so many, peers do not answer at once, and turns are made for no longer than in `block_on`, which goes on with them.
+/// After this many polls without a result, peers do not answer immediately. Then a poll makes no more turns than inside
+/// `block_on`.
 const VAIN_MAX: u32 = 3;
 
-/// So many times longer than in `block_on`: about as long as it takes to wake a thread.
+/// Factor by which a poll makes more turns than inside `block_on`: about the time that it takes to wake a thread.
 const LONGER: u32 = 10;

@@ -1,8 +1,8 @@
-//! Whether a thread that goes to sleep would wait for this rank itself, for ever (see rt/src/engine/itself.rs).
+//! Detects that a thread that is about to sleep would wait for this rank itself forever (see rt/src/engine/itself.rs).
 //!
-//! The engine knows of no thread of the application that has no operation in flight, and such a thread could still send, when a
-//! timer of another library wakes it, for example. So the wait ends only where the application has a single thread, after a time
-//! in which nothing happened.
+//! The engine does not know application threads without an operation in flight. Such a thread could still send, for
+//! example when a timer of another library wakes it. So the wait ends only if the application has a single thread,
+//! after some time without any event.
 
 use std::time::Duration;
 
@@ -12,36 +12,36 @@ use crate::{clock::Time, engine::Engine, threads};
 /// The thread that is about to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sleeper {
-    /// A thread of the application, in `block_on`.
+    /// An application thread in `block_on`.
     Application,
-    /// A task on tokio, which drives the runtime: the threads that await operations are others.
+    /// A task on tokio that drives the runtime. Other threads await the operations.
     #[cfg(feature = "tokio")]
     Tokio,
-    /// The agent: the application computes, or waits for something else, and may send afterwards.
+    /// The agent. The application computes, or waits for something else, and may send afterwards.
     Agent,
 }
 
-/// What to do about operations that only this rank could complete.
+/// Action for operations that only this rank could complete.
 pub(super) enum OwnWaits {
-    /// The rank does not wait for itself.
+    /// No action: the rank does not wait for itself.
     None,
-    /// Look again at this time.
+    /// Check again at this time.
     Until(Time),
-    /// Operations have ended.
+    /// Operations were failed.
     Ended,
 }
 
-/// What this rank has sent to itself may be on its way through an adapter for so long.
+/// Time that a message from this rank to itself may take through an adapter.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Ranks of tests are threads of one process, and which threads belong to which rank is not known.
+/// Same for tests whose ranks are threads of one process, because it is not known which threads belong to which rank.
 const GRACE_OF_THREADS: Duration = Duration::from_secs(3);
 
-/// Where the application has other threads, how long until it is seen whether they have ended.
+/// Time until the next check, if the application has other threads that may end.
 const GRACE_BESIDE_THREADS: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Ends operations that this rank waits for in vain, or says when to look again.
+    /// Fails operations that this rank waits for without hope, or returns when to check again.
     #[inline]
     pub(super) fn look_at_own_waits(&self, engine: &mut Engine, sleeper: Sleeper) -> OwnWaits {
         if sleeper != Sleeper::Agent && engine.core.waits_for_itself() {

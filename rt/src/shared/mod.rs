@@ -1,8 +1,9 @@
-//! What the handles of one runtime share: the engine, the seat, the run queue.
+//! State that all handles of one runtime share: the engine, the seat, and the run queue of tasks.
 //!
-//! The **engine** is locked for short moments, by whoever submits or makes a turn. The **seat** is the right to sleep on the
-//! driver's events; one thread at a time has it: a thread in `block_on`, or the agent while the application computes. A thread
-//! that wants to sleep and finds the seat taken parks, and is woken by the waker of its future, or to take the seat over.
+//! The **engine** is locked for short moments, by threads that start an operation or make a turn. The **seat** is the
+//! right to sleep on the driver's events. One thread at a time has it: a thread in `block_on`, or the agent while the
+//! application computes. A thread that wants to sleep while the seat is taken parks. It is woken by the waker of its
+//! future, or to take over the seat.
 
 mod drivers;
 mod itself;
@@ -51,30 +52,30 @@ use crate::{
     sim::Host,
 };
 
-/// The tasks that are ready.
+/// Queue of tasks that are ready to run.
 #[derive(Default)]
 struct RunQueue {
     ready: VecDeque<Arc<Task>>,
-    /// Nobody runs tasks any more.
+    /// True once no thread will run tasks any more.
     ended: bool,
 }
 
-/// One runtime, seen from inside.
+/// The shared state of one runtime.
 pub(crate) struct Shared {
     engine: Lock<Engine>,
-    /// Used by who has the seat; a simulated host has none.
+    /// Used by the thread in the seat. A simulated host has none.
     backend: Option<Box<Mutex<Box<dyn Backend>>>>,
     seat: SeatLock,
-    /// Sleeps that a task on tokio has prepared.
+    /// Number of sleeps that a task on tokio has prepared.
     #[cfg(feature = "tokio")]
     prepared: AtomicU64,
-    /// Of the backend, which somebody may sleep with.
+    /// Descriptor of the backend, on which a foreign event loop can sleep.
     #[cfg(feature = "tokio")]
     readable: Option<Arc<OwnedFd>>,
     notifier: Notifier,
-    /// Somebody in the seat is, or is about to be, asleep.
+    /// True while a thread sleeps in the seat, or is about to.
     asleep: AtomicBool,
-    /// Spinning is in vain, as far as we saw when we slept last.
+    /// True if spinning is useless, as determined before the last sleep.
     crowded: AtomicBool,
     pub(crate) agent: Agent,
     pub(crate) drivers: Drivers,
@@ -85,30 +86,31 @@ pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
-    /// Why this rank has not heard where the others are, and never will.
+    /// Reason why this rank never got the addresses of the other ranks.
     unmet: Option<Arc<OnceLock<String>>>,
-    /// How it is known of the ranks that have failed.
+    /// Evidence for each failed rank.
     pub(crate) failures: Arc<KnownFailures>,
-    /// What started this rank, if it listens.
+    /// Connection to the launcher, if it accepts reports.
     pub(crate) reporter: Option<Reporter>,
-    /// Collectives begun on the world.
+    /// Collectives begun on the world communicator.
     pub(crate) on_world: Arc<AtomicU32>,
-    /// Most ranks make no communicators.
+    /// Allocated on first use, because most ranks make no communicators.
     contexts: OnceLock<Arc<Contexts>>,
-    /// What the crate of collectives keeps here.
+    /// State of the collectives crate.
     pub(crate) attached: OnceLock<Box<dyn Any + Send + Sync>>,
-    /// This rank's host, where that is simulated.
+    /// This rank's host, if it is simulated.
     pub(crate) host: Option<Host>,
 }
 
 impl Shared {
-    /// Why nobody could ever be reached from here.
+    /// Returns the reason why this rank cannot reach any other rank.
     #[cold]
     pub(crate) fn unmet(&self) -> Option<&str> {
         self.unmet.as_ref()?.get().map(String::as_str)
     }
 
-    /// An operation ends in an error because this rank of the world left, which may be a consequence of its own error.
+    /// Reports that an operation failed because this world rank left, which may be a consequence of that rank's own
+    /// error.
     #[cold]
     pub(crate) fn blame(&self, rank: usize) {
         if let (Some(reporter), Ok(rank)) = (&self.reporter, u32::try_from(rank)) {
@@ -159,12 +161,12 @@ impl Shared {
         }
     }
 
-    /// Whether a future waits for what only turns bring.
+    /// Returns true if a future waits for an event that only turns can bring.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.engine.lock().core.is_waited_for()
     }
 
-    /// Nothing drives this runtime, so what waits for other ranks ends, for this reason.
+    /// Fails all operations that wait for other ranks, because nothing drives this runtime.
     pub(crate) fn end_undriven(&self, why: &str) {
         let _first = self.unmet.as_ref().map(|unmet| unmet.set(why.to_owned()));
         let others = (0..self.place.size).filter(|&rank| rank != self.place.rank);
@@ -175,7 +177,7 @@ impl Shared {
         self.contexts.get_or_init(Arc::default)
     }
 
-    /// Works on the engine, then wakes whom that woke and drops what it freed, with nothing held.
+    /// Calls `work` on the engine. Then, without the lock, wakes the resulting wakers and drops what was released.
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut engine = self.engine.lock();
@@ -188,7 +190,7 @@ impl Shared {
         result
     }
 
-    /// One turn on behalf of an application; `None` when another thread sleeps on the driver's events.
+    /// Makes one turn on behalf of the application. Returns `None` if another thread sleeps on the driver's events.
     pub(crate) fn turn(&self) -> Option<u32> {
         let mut engine = self.engine.lock();
         if engine.watch.is_guarded() {
@@ -203,7 +205,8 @@ impl Shared {
         Some(events)
     }
 
-    /// From now on nothing is received, and who calls this is to make turns until all is sent.
+    /// Begins to close the runtime. From now on nothing is received, and the caller must make turns until everything is
+    /// sent.
     pub(crate) fn begin_close(&self) {
         self.drivers.end();
         let disturbed = self.with(|engine| {
@@ -215,7 +218,7 @@ impl Shared {
         }
     }
 
-    /// A buffer in a new region of the driver's.
+    /// Allocates a buffer in a new region of the driver.
     #[track_caller]
     pub(crate) fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
         let at = Location::caller();
@@ -230,7 +233,7 @@ impl Shared {
             .map_err(|error| Error::new("alloc", ErrorKind::Transport(error)).called_at(at))
     }
 
-    /// Turns made by applications so far.
+    /// Returns the number of turns that application threads have made.
     pub(crate) fn turns(&self) -> u64 {
         self.engine.lock().watch.turns
     }
@@ -247,7 +250,7 @@ impl Shared {
         self.notifier.clone()
     }
 
-    /// The next task that is ready.
+    /// Removes and returns the next ready task.
     pub(crate) fn next_task(&self) -> Option<Arc<Task>> {
         if !self.has_tasks() {
             return None;
@@ -258,8 +261,8 @@ impl Shared {
         Some(task)
     }
 
-    /// Drops what is ready of the tasks, and whatever of them becomes ready later: they hold the runtime, and the runtime holds
-    /// them.
+    /// Drops all ready tasks, and makes tasks that become ready later be dropped too. This breaks the reference cycle
+    /// between tasks and the runtime.
     pub(crate) fn end_tasks(&self) {
         lock(&self.tasks).ended = true;
         while let Some(task) = self.next_task() {
@@ -267,12 +270,12 @@ impl Shared {
         }
     }
 
-    /// Whether spinning is in vain: too many ranks, or a peer that shares this processor.
+    /// Returns true if spinning is useless: there are too many ranks, or a peer shares this processor.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Unlocks, then wakes and drops, and does what programs need done without the lock.
+    /// Unlocks the engine. Then wakes wakers, drops what was released, and runs the jobs of programs without the lock.
     #[inline]
     fn finish(&self, engine: Guard<'_, Engine>) {
         if engine.core.has_spoils() {
@@ -282,14 +285,14 @@ impl Shared {
 
     #[inline(never)]
     fn finish_with_spoils<'a>(&'a self, mut engine: Guard<'a, Engine>) {
-        // At the end of a thread what it had kept for itself may be dropped after the vectors.
+        // At thread exit, the thread-local may be destroyed before this call, so start with empty vectors then.
         let kept = SPOILS.try_with(RefCell::take);
         let (mut wakers, mut garbage) = kept.unwrap_or_default();
         let mut jobs = Vec::new();
         loop {
             mem::swap(&mut wakers, &mut engine.core.wakers);
             mem::swap(&mut garbage, &mut engine.core.garbage);
-            // What is left of the last ones goes when the lock is free.
+            // The remains of the last jobs are dropped when the lock is free.
             let over = mem::replace(&mut jobs, mem::take(&mut engine.core.jobs));
             drop(engine);
             over.into_iter().for_each(|job| contain(|| drop(job)));
@@ -305,24 +308,26 @@ impl Shared {
             jobs.iter_mut().for_each(Job::run);
             engine = self.engine.lock();
             jobs.iter_mut().for_each(|job| engine.done(job));
-            self.nudge(); // who sleeps may have more to look at now
+            self.nudge(); // a sleeping thread may have more to look at now
         }
         let _kept = SPOILS.try_with(|spoils| spoils.replace((wakers, garbage)));
     }
 }
 
-/// Wakes or drops what is the application's, and ends a panic there, which its hook has told of: whoever happens to run this is
-/// none of those whose it is, and has promises of its own to keep, to borrowed memory and to whoever else is to be woken.
+/// Runs code that wakes or drops application-owned values, and contains any panic, which the panic hook has already
+/// reported.
+/// The thread that runs this does not own the value and must not unwind: it still holds obligations to borrowed memory
+/// and to other waiters.
 pub(crate) fn contain(work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         tracing::error!(
             "a waker, a buffer or a future of the application panicked when the runtime woke or dropped it"
         );
-        mem::forget(panic); // which might panic in its turn
+        mem::forget(panic); // dropping the payload might panic too
     }
 }
 
-/// Wakes the function of a simulated rank.
+/// Wakes the main function of a simulated rank.
 impl Wake for Shared {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
@@ -361,7 +366,7 @@ fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
 }
 
 thread_local! {
-    /// The vectors that are swapped with the engine's, so that neither is ever allocated anew.
+    /// Vectors that are swapped with the engine's, so that no vector is allocated anew.
     static SPOILS: RefCell<(Vec<Waker>, Vec<Held>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 

@@ -1,4 +1,4 @@
-//! What a runtime is made of, and what was chosen for it at start.
+//! The parts of a runtime, and the choices made at start.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,56 +17,59 @@ use crate::{
     sim::Host,
 };
 
-/// Where this rank runs.
+/// Position of this rank in the job and on its node.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    /// The lowest world rank of this node.
+    /// Lowest world rank on this node.
     pub(crate) node: u32,
-    /// Where the ranks of a real node say on which processors they run, and which of them this is.
+    /// Board on which the ranks of a real node publish their processors, and the index of this rank on it.
     pub(crate) board: Option<(Board, u32)>,
-    /// More ranks on the node than processors that they may use.
+    /// True if the node has more ranks than processors that they may use.
     pub(crate) crowded: bool,
-    /// So many ranks of the world on each node, in order, where that is known; the last node may have fewer.
+    /// Number of consecutive world ranks on each node, if known; the last node may have fewer.
     pub(crate) per_node: Option<u32>,
-    /// Ranks whose memory processors reach, though there is an adapter too: this one among them, ascending, or nobody.
+    /// Ranks whose memory processors can access although there is an adapter too, in ascending order. Includes this
+    /// rank, or is empty.
     pub(crate) neighbours: Arc<[u32]>,
 }
 
-/// What was chosen at start, and why; `ripstop info` prints it.
+/// What was chosen at start, and why. `ripstop info` prints it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Choices {
-    /// How this rank learned who it is: `pmi-1`, `threads`, `singleton` or `simulation`.
+    /// Method by which this rank got its number: `pmi-1`, `pmix`, `threads`, `singleton` or `simulation`.
     pub boot: &'static str,
-    /// The driver that carries what ranks say to each other.
+    /// Driver that carries the messages.
     pub fabric: &'static str,
-    /// `uring` or `epoll`; `sim` where ranks are simulated.
+    /// `uring` or `epoll`; `sim` if ranks are simulated.
     pub reactor: &'static str,
-    /// Why that one.
+    /// Reason for this reactor.
     pub reactor_why: String,
-    /// The table of paths by message length.
+    /// Table of protocols by message length.
     pub paths: String,
-    /// Whether memory of other processes is read directly, or the sentence that says why not.
+    /// `Ok` if memory of other processes is read directly, otherwise a text that says why not.
     pub single_copy: Result<(), String>,
-    /// What the fabric's actions cost, which protocols and collectives are chosen by.
+    /// Costs of the fabric's operations. Protocols and collectives are chosen by them.
     pub cost: Cost,
-    /// What they cost between ranks of one node, where that is another matter.
+    /// Costs between ranks of one node, if they are different.
     pub cost_inside: Option<Cost>,
-    /// What a round of messages costs beyond that, in nanoseconds, where ranks share processors: all of them have to run. None
-    /// where the job has several nodes.
+    /// Additional cost of a round of messages, in nanoseconds, if ranks share processors: each of them has to run. 0 if
+    /// the job has several nodes.
     pub round_ns: f64,
-    /// Processors that all ranks of the job share, at least 1; of a job on several nodes, nothing is known of that.
+    /// Number of processors that all ranks of the job share, at least 1. Not known for a job on several nodes.
     pub processors: usize,
-    /// How long a message can be that a peer finds without being told, in bytes; 0 where there is no such thing.
+    /// Maximum length of a message in a cell, which a peer finds without a notification, in bytes. 0 if there are no
+    /// cells.
     pub cell_bytes: u32,
-    /// The same of collectives that only move bytes, other ones to each rank or in both directions: beyond that they are offered.
+    /// Same for collectives that only move bytes and send different blocks to each rank, or move bytes in both
+    /// directions. Longer blocks are offered.
     pub cell_moved_bytes: u32,
 }
 
 impl Choices {
-    /// There was no choice.
+    /// Returns the choices of a simulated rank, which has no alternatives.
     pub(crate) fn simulated(paths: String, caps: &Caps, inside: Option<Cost>) -> Self {
         Self {
             boot: "simulation",
@@ -85,7 +88,7 @@ impl Choices {
     }
 }
 
-/// What a shared runtime is made of.
+/// Parts from which a shared runtime is made.
 pub(crate) struct Parts {
     pub(crate) engine: Engine,
     pub(crate) sleeps: Sleeps,
@@ -99,8 +102,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Has the engine say which peers failed, before the application can know. A rank that never heard where the others are
-    /// has lost them all, and that is no fault of theirs.
+    /// Makes the engine report failed peers before the application is notified. A rank that never got the addresses of
+    /// the others reports none, because that is not the fault of its peers.
     pub(crate) fn report_failures(&mut self) {
         let Some(reporter) = self.reporter.clone() else {
             return;
@@ -116,8 +119,8 @@ impl Parts {
 
 /// How a runtime waits for events.
 pub(crate) enum Sleeps {
-    /// Its threads sleep in this.
+    /// Threads sleep in this backend.
     In(Box<dyn Backend>),
-    /// Not at all: its turns are made for it, when it asks for them.
+    /// The runtime does not sleep. Its simulated host makes turns when it asks for them.
     Never(Host, Notifier),
 }

@@ -1,5 +1,5 @@
-//! How futures look for what they wait for: the thread that drives the runtime makes turns meanwhile, for about as long as an
-//! answer from another processor takes.
+//! Polls of operations. The thread that drives the runtime makes turns during a poll, for about as long as an answer
+//! from another processor takes.
 
 use std::{
     hint,
@@ -16,24 +16,25 @@ use crate::{
 };
 
 impl Shared {
-    /// After a message took longer to copy than a turn takes: if receives are posted, the thread that drives this runtime makes
-    /// a turn. What comes is taken while it is in the caches, and the peer's chunks are free again before it needs new ones.
+    /// Called after a message that took longer to copy than a turn takes. If receives are posted, the thread that
+    /// drives this runtime makes a turn. So arrivals are handled while they are in the caches, and the peer's chunks
+    /// are free again before the peer needs new ones.
     pub(crate) fn turn_between_copies(&self) {
         if executor::drives(self) && self.engine.lock().core.is_receiving() {
             self.turn();
         }
     }
 
-    /// Whether something is so, for a program that asks again and again and does not wait: the thread that drives the runtime
-    /// makes a turn where it is not.
+    /// Returns the result of `look`, for a program that asks repeatedly and does not wait. If the result is false, the
+    /// thread that drives the runtime makes a turn and looks again.
     pub(crate) fn is_so(&self, look: impl Fn(&mut Engine) -> bool) -> bool {
         self.with(&look)
             || self.may_turn() && self.turn().is_some_and(|events| events > 0) && self.with(look)
     }
 
-    /// Polls an operation on behalf of its future: `take` takes it if it is complete. A thread that drives this runtime makes
-    /// turns meanwhile, for about as long as an answer from another processor takes: then nobody needs to be woken, and nothing
-    /// is locked twice.
+    /// Polls an operation on behalf of its future. `take` takes the result if the operation is complete.
+    /// A thread that drives this runtime makes turns meanwhile, for about as long as an answer from another processor
+    /// takes. Then no thread needs to be woken, and nothing is locked twice.
     #[inline]
     pub(crate) fn poll<R>(
         &self,
@@ -42,7 +43,7 @@ impl Shared {
         take: impl Fn(&mut Core) -> Option<R>,
     ) -> Poll<R> {
         let mut engine = self.engine.lock();
-        // Whether turns were made, and whether the agent must be told.
+        // `None` before turns were made; afterwards, true if the agent must be notified.
         let mut turned = None;
         let polled = loop {
             if let Some(taken) = take(&mut engine.core) {
@@ -64,7 +65,8 @@ impl Shared {
         polled
     }
 
-    /// Whether the agent must be told.
+    /// Makes turns until the operation is complete or the turns are used up. Returns true if the agent must be
+    /// notified.
     #[inline(never)]
     fn make_turns_for(&self, op: OpId, engine: &mut Engine) -> bool {
         let (turns, disturbed) = self.patience(engine);
@@ -81,7 +83,7 @@ impl Shared {
         disturbed
     }
 
-    /// How many turns a poll may make now, and whether a sleeper must be told of them.
+    /// Returns how many turns a poll may make now, and whether a sleeper must be notified of them.
     #[inline]
     fn patience(&self, engine: &mut Engine) -> (u32, bool) {
         if !executor::drives(self) {
@@ -97,13 +99,14 @@ impl Shared {
         executor::drives(self) || self.may_turn_elsewhere()
     }
 
-    /// As [`poll`](Self::poll), for what needs no operation: looks until it is not [`Look::Waits`], or for as long as turns are
-    /// made. In a crowd the processor is given away between two looks, as peers need it to do their part.
+    /// Like [`poll`](Self::poll), for a wait without an operation: calls `look` until the result is not
+    /// [`Look::Waits`], or until the turns are used up. On crowded processors, the thread yields between two looks,
+    /// because peers need the processor to do their part.
     #[inline]
     pub(crate) fn poll_quick(&self, mut look: impl FnMut(&mut Engine) -> Look) -> Look {
         let mut engine = self.engine.lock();
         let found = look(&mut engine);
-        // Who finds all there at once makes turns too, now and then: others wait for that.
+        // If everything was there immediately, make a turn now and then, because other ranks wait for turns.
         if found == Look::Waits || found == Look::Over && engine.core.is_turn_due() {
             return self.look_between_turns(engine, found, look);
         }
@@ -152,7 +155,8 @@ impl Shared {
         found
     }
 
-    /// As [`poll`](Self::poll), for a future that waits for news of a window, and then has the driver `watch` for it.
+    /// Like [`poll`](Self::poll), for a future that waits for events of a window. If it stays pending, makes the driver
+    /// `watch` for them.
     pub(crate) fn poll_window<R>(
         &self,
         id: WindowId,
@@ -175,7 +179,8 @@ impl Shared {
             if *left == 0 || engine.core.has_spoils() {
                 engine.core.remember_window(id, place, waker);
                 watch(&mut engine);
-                // Who counted before the watch was set woke nobody, and another thread may sleep on the driver.
+                // Check again: an event before the watch was set woke no thread, and another thread may sleep on the
+                // driver.
                 break check(&mut engine).map_or(Poll::Pending, Poll::Ready);
             }
             *left -= 1;
@@ -198,8 +203,8 @@ impl Shared {
         polled
     }
 
-    /// Whether something comes in about the time that a word from another processor takes. Looks, and makes no turns: the thread
-    /// that drives this runtime may, because it makes turns when this was in vain.
+    /// Returns true if `has_come` becomes true within about the time that a write from another processor takes. Makes
+    /// no turns, so only the thread that drives this runtime may wait here: it makes turns afterwards if this fails.
     #[inline]
     pub(crate) fn comes_soon(&self, has_come: impl Fn() -> bool) -> bool {
         if has_come() {
@@ -209,22 +214,23 @@ impl Shared {
         may_look && (0..LOOKS).any(|_| has_come())
     }
 
-    /// Turns that a poll makes.
+    /// Returns the number of turns that a poll makes.
     fn impatience(&self) -> u32 {
         let spins = !self.is_crowded() && self.settings.spin_max != Some(Duration::ZERO);
         if spins { IMPATIENCE } else { 1 }
     }
 }
 
-/// Turns that a poll makes before it lets go of the engine; about a microsecond when nothing comes.
+/// Turns that a poll makes before it releases the engine; about a microsecond if nothing arrives.
 const IMPATIENCE: u32 = 100;
 
-/// So many times more for a short collective, which looks once: about four microseconds. To become a program like all others
-/// costs one, and peers that wait so long for that in turn would become programs too, and keep each other at it.
+/// Factor for a short collective, which has no other chance to look: about four microseconds. Becoming an ordinary
+/// program costs one microsecond. Peers that wait for that long in turn would become programs too, and this would
+/// repeat.
 const QUICK: u32 = 4;
 
-/// Looks at a word that another processor is about to write; half a microsecond when it does not.
+/// Number of looks at a word that another processor is about to write; half a microsecond if it does not.
 const LOOKS: u32 = 300;
-/// Times that a short collective gives its processor away before it lets go of the thread: with four ranks to a processor,
-/// each of them runs some times.
+/// Number of times that a short collective yields its processor before it gives up the thread. With four ranks per
+/// processor, each of them runs several times.
 const YIELDS: u32 = 16;

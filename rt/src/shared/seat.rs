@@ -1,4 +1,4 @@
-//! Sleeping on the driver's events: one thread at a time may, and an event loop of somebody else's.
+//! Sleeping on the driver's events: by one thread at a time, or by a foreign event loop.
 
 #[cfg(feature = "tokio")]
 use std::{
@@ -24,15 +24,15 @@ use crate::reactor::Backend;
 use crate::{clock::Time, executor::Parker};
 
 impl Shared {
-    /// Takes the seat and sleeps there until something happens, or says that it is taken. `parker` is told where its thread
-    /// is, so that its waker reaches it.
+    /// Takes the seat and sleeps there until something happens. Returns `Seat::Taken` if another thread has the seat.
+    /// `parker` records where its thread sleeps, so that its waker reaches it.
     pub(crate) fn sleep_in_seat(&self, parker: &Parker) -> Seat {
         let Some(sitting) = self.seat.take() else {
             return Seat::Taken;
         };
         parker.sit(|| {
-            // A task on tokio may have taken what the waker said before the reactor was ours. Whoever adds a task from here on
-            // sees that somebody sleeps.
+            // A task on tokio may have consumed the wake-up before this thread had the reactor, so check again. A
+            // thread that adds a task from here on sees that this thread sleeps.
             let may = || !parker.is_woken() && self.tasks_len.load(Ordering::SeqCst) == 0;
             self.sleep(Sleeper::Application, may);
         });
@@ -41,12 +41,12 @@ impl Shared {
         Seat::Left
     }
 
-    /// The agent's stay in the seat; it leaves when an application makes turns again. How many events there were, or `None` when
-    /// the seat is taken.
+    /// Runs the agent in the seat, until an application thread makes turns again. Returns the number of events, or
+    /// `None` if the seat is taken.
     pub(crate) fn agent_in_seat(&self, turns: u64) -> Option<u32> {
         let sitting = self.seat.take()?;
         let mut seen: u32 = 0;
-        let leaving = Leaving(self); // also in a panic of what is woken or dropped
+        let leaving = Leaving(self); // also if a waker or a dropped value panics
         while !self.agent.is_stopped() {
             let mut engine = self.engine.lock();
             if !engine.watch.sit(turns) {
@@ -64,12 +64,13 @@ impl Shared {
         Some(seen)
     }
 
-    /// `may` is asked when those who ring can see that somebody sleeps.
+    /// Sleeps, if `may` returns true. `may` is called once other threads can see that this one sleeps.
     fn sleep(&self, sleeper: Sleeper, may: impl FnOnce() -> bool) {
         let Some(mut backend) = self.backend.as_deref().map(lock) else {
-            return; // a simulated host: whoever makes its turns knows when
+            return; // a simulated host, whose scheduler knows when its next turn is due
         };
-        // The seat is ours: a guard that is left is that of a tokio task, perhaps of one that was aborted and not dropped yet.
+        // This thread has the seat. A guard that is still set belongs to a tokio task, perhaps one that was aborted and
+        // not yet dropped.
         self.engine.lock().watch.wake_up();
         self.asleep.store(true, Ordering::SeqCst);
         if may()
@@ -84,7 +85,7 @@ impl Shared {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// For how long one may sleep now; `None` when something came.
+    /// Arms the driver. Returns how long this thread may sleep now, or `None` if an event has arrived.
     #[expect(
         clippy::option_option,
         reason = "not at all, as long as one likes, or so long"
@@ -110,13 +111,14 @@ impl Shared {
         Some(deadline.map(|deadline| deadline.since(self.clock.now())))
     }
 
-    /// For an event loop of somebody else's: like sleeping in the seat, in two halves, and without it. A thread may take the
-    /// seat meanwhile, and the sleep is its own from then on. Its waker hears when somebody has left the seat.
+    /// Prepares a sleep for a foreign event loop: like sleeping in the seat, but in two halves and without the seat. A
+    /// thread may take the seat meanwhile, and then takes over the sleep. `waker` is woken when a thread has left the
+    /// seat.
     #[cfg(feature = "tokio")]
     pub(crate) fn prepare_sleep(&self, waker: &Waker) -> io::Result<Prepared> {
         self.seat.call(waker);
         let Some(mut backend) = self.free_backend() else {
-            // Who leaves says so before it looks for calls.
+            // A thread that leaves the seat publishes that before it looks for calls.
             let idle = self.tasks_len.load(Ordering::SeqCst) == 0;
             return Ok(if idle && self.seat.is_taken() {
                 Prepared::Taken
@@ -125,7 +127,7 @@ impl Shared {
             });
         };
         self.asleep.store(true, Ordering::SeqCst);
-        // Whoever adds a task from here on, or stops the runtime, sees that somebody sleeps.
+        // A thread that adds a task from here on, or stops the runtime, sees that a thread sleeps.
         let idle = self.tasks_len.load(Ordering::SeqCst) == 0 && !self.agent.is_stopped();
         let Some(limit) = idle.then(|| self.arm(Sleeper::Tokio)).flatten() else {
             self.asleep.store(false, Ordering::SeqCst);
@@ -136,7 +138,7 @@ impl Shared {
         Ok(Prepared::Until(limit, nth))
     }
 
-    /// The end of what `prepare_sleep` began, unless another has begun or ended it meanwhile.
+    /// Ends the sleep that `prepare_sleep` began, unless another thread has begun or ended a sleep meanwhile.
     #[cfg(feature = "tokio")]
     pub(crate) fn end_sleep(&self, nth: u64) {
         let Some(_awake) = self.free_backend() else {
@@ -149,13 +151,13 @@ impl Shared {
         }
     }
 
-    /// Has this task woken as after `prepare_sleep`, without a sleep.
+    /// Registers a task to wake, like `prepare_sleep` but without a sleep.
     #[cfg(feature = "tokio")]
     pub(crate) fn call(&self, waker: &Waker) {
         self.seat.call(waker);
     }
 
-    /// Ready when somebody has left the seat, or a task became ready, since the last sleep was prepared or was to be.
+    /// Returns ready when a thread has left the seat, or a task became ready, since the last `prepare_sleep`.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_called(&self, waker: &Waker) -> Poll<()> {
         self.seat.poll_called(waker)
@@ -166,14 +168,14 @@ impl Shared {
         self.seat.call_off();
     }
 
-    /// Becomes readable after `prepare_sleep`, when something happens.
+    /// Returns the descriptor that becomes readable after `prepare_sleep` when something happens.
     #[cfg(feature = "tokio")]
     pub(crate) fn readable_fd(&self) -> Arc<OwnedFd> {
         let readable = self.readable.as_ref();
         Arc::clone(readable.expect("only real runtimes are driven by tokio"))
     }
 
-    /// `None` while somebody sleeps, or is about to.
+    /// Returns the backend, or `None` while a thread sleeps in it, or is about to.
     #[cfg(feature = "tokio")]
     fn free_backend(&self) -> Option<MutexGuard<'_, Box<dyn Backend>>> {
         match self.backend.as_deref()?.try_lock() {
@@ -183,12 +185,13 @@ impl Shared {
         }
     }
 
-    /// The turns of a simulated host begin and end: in between nobody needs to be told that there is something to do.
+    /// Begins a turn of a simulated host. Until `end_host_turn`, the host needs no notifications.
     pub(crate) fn begin_host_turn(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// When the next turn is due, if nothing happens before; in nanoseconds.
+    /// Ends a turn of a simulated host. Returns the time when the next turn is due if nothing happens before, in
+    /// nanoseconds.
     pub(crate) fn end_host_turn(&self) -> Option<u64> {
         self.asleep.store(true, Ordering::Relaxed);
         self.engine.lock().deadline().map(Time::nanos)
@@ -198,7 +201,7 @@ impl Shared {
         self.seat.is_taken()
     }
 
-    /// Ends a sleep in the seat, if there is one.
+    /// Ends a sleep in the seat, if a thread sleeps there.
     pub(crate) fn nudge(&self) {
         if self.asleep.load(Ordering::SeqCst) {
             self.notifier.notify();
@@ -207,13 +210,13 @@ impl Shared {
 
     /// Parks until woken, or until the seat is free.
     pub(crate) fn park(&self, parker: &Arc<Parker>) {
-        // Whoever adds a task from here on sees that somebody waits.
+        // A thread that adds a task from here on sees that this thread waits.
         let idle = || self.tasks_len.load(Ordering::SeqCst) == 0;
         self.seat.wait(parker, idle);
     }
 
-    /// This thread goes to run something of the application's, maybe for long: a parked one is told when the seat is free, or
-    /// tasks are ready.
+    /// Called before this thread runs application code, perhaps for long: wakes a parked thread if the seat is free, or
+    /// if tasks are ready.
     pub(crate) fn offer_seat(&self) {
         if self.has_tasks() {
             self.seat.pass();
@@ -222,8 +225,8 @@ impl Shared {
         }
     }
 
-    /// Says on which processor this rank runs, and looks where its peer does. With two ranks it is cheap to know; with more,
-    /// their number decides.
+    /// Publishes the processor on which this rank runs, and looks up that of its peer. Knowing whether they share a
+    /// processor is cheap with two ranks; with more, their number decides.
     pub(crate) fn look_around(&self) {
         let Place { board, crowded, .. } = &self.place;
         let Some((board, mine)) = board else { return };
@@ -235,16 +238,16 @@ impl Shared {
         }
     }
 
-    /// What waking a sleeper on another processor costs: 26 to 38 µs were measured on virtual machines, where an idle
-    /// processor is woken by an interrupt, and as much again until its caches are warm. Twice this is spun at most: longer
-    /// than a mebibyte takes to cross and to come back.
+    /// Returns the cost of waking a sleeper on another processor. Measured on virtual machines: 26 to 38 µs where an
+    /// interrupt wakes an idle processor, and as much again until its caches are warm. A thread spins for at most twice
+    /// this time, which is longer than a mebibyte takes to cross and to come back.
     pub(crate) fn wake_cost(&self) -> Duration {
         const WAKE: Duration = Duration::from_micros(100);
         self.settings.spin_max.map_or(WAKE, |spin| spin / 2)
     }
 }
 
-/// The agent leaves the seat when this is dropped.
+/// Guard: the agent leaves the seat when this is dropped.
 struct Leaving<'a>(&'a Shared);
 
 impl Drop for Leaving<'_> {
@@ -253,13 +256,13 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// Whether one may sleep, and for how long.
+/// Whether and how long a foreign event loop may sleep.
 #[cfg(feature = "tokio")]
 pub(crate) enum Prepared {
     Busy,
     /// A thread sleeps in the seat.
     Taken,
-    /// How long, and the number of the sleep.
+    /// Time limit of the sleep, and its number.
     Until(Option<Duration>, u64),
 }
 
