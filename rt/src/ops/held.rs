@@ -1,4 +1,4 @@
-//! A buffer of any type, owned by an operation in place.
+//! A buffer of any type, stored in place by the operation that owns it.
 #![expect(unsafe_code, reason = "stores values of any type in untyped room")]
 
 use std::{
@@ -11,20 +11,20 @@ use crate::{
     offload::Program,
 };
 
-/// Room for a buffer value, in words. A larger or more aligned one is boxed, and the box is what is stored.
+/// Size of the room for a buffer value, in words. A larger or more aligned value is boxed, and the box is stored.
 const WORDS: usize = 10;
 
-/// The same in bytes.
+/// Size of the room, in bytes.
 pub(super) const ROOM_LEN: usize = size_of::<Words>();
 
-/// Owns a value of a type that only its maker knows.
+/// Owns a value whose type is known only to the code that stored it.
 ///
-/// `table` is `Some` exactly while `room` holds an initialised value of the type that `table` was made for. The room is an
-/// allocation of its own, made once and used again, so that a `&mut` to the operation says nothing about the buffer's bytes.
+/// `table` is `Some` exactly while `room` holds an initialized value of the type that `table` was made for. The room is
+/// a separate allocation, made once and reused, so a `&mut` to the operation makes no claim about the buffer's bytes.
 pub(crate) struct Held {
     room: Option<NonNull<Words>>,
     table: Option<&'static Table>,
-    /// What there is room to receive into may have no values yet.
+    /// True if the room to receive into may be uninitialized.
     bare: bool,
 }
 
@@ -35,18 +35,18 @@ struct Table {
     grow: Option<unsafe fn(*mut u8, usize) -> Option<Area>>,
 }
 
-// SAFETY: only `Send` values are put in (`hold` asks for it).
+// SAFETY: `hold` accepts only `Send` values.
 unsafe impl Send for Held {}
 
 /// The bytes of a buffer that an operation reads or fills.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
     pub(crate) start: NonNull<u8>,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
 }
 
-// SAFETY: an address; it is followed only by the engine, which keeps the buffer alive meanwhile.
+// SAFETY: this is only an address. Only the engine accesses the memory, and it keeps the buffer alive meanwhile.
 unsafe impl Send for Area {}
 
 impl Area {
@@ -65,7 +65,7 @@ impl Held {
         }
     }
 
-    /// Takes the buffer, and says where its elements are *after* the move.
+    /// Stores the buffer, and returns the address of its elements *after* the move.
     pub(super) fn hold_send<B: SendBuf>(&mut self, buf: B) -> Area {
         let value = self.hold(
             buf,
@@ -84,7 +84,7 @@ impl Held {
         }
     }
 
-    /// Takes the buffer, and says where the room to receive into is *after* the move.
+    /// Stores the buffer, and returns the address of the room to receive into *after* the move.
     pub(super) fn hold_recv<B: RecvBuf>(&mut self, buf: B) -> Area {
         let mut value = self.hold(
             buf,
@@ -95,10 +95,10 @@ impl Held {
                 }
             },
         );
-        // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
+        // SAFETY: `hold` returned the address of the live value it stored, and no other code has it.
         let buf = unsafe { value.as_mut() };
         self.bare = !has_values(buf);
-        // SAFETY: the engine copies whole messages of the element's type to it, which are initialised.
+        // SAFETY: the engine copies whole messages of the element's type to it, which are initialized.
         let spare = unsafe { buf.spare() };
         Area {
             len: size_of_val(spare),
@@ -106,7 +106,7 @@ impl Held {
         }
     }
 
-    /// Takes the two buffers of a program, and says where they are *after* the move.
+    /// Stores the two buffers of a program, and returns their addresses *after* the move.
     pub(super) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
         Pair { input, output }: Pair<I, O>,
@@ -118,19 +118,19 @@ impl Held {
             }
         };
         let mut pair = self.hold((input, output), table);
-        // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
+        // SAFETY: `hold` returned the address of the live value it stored, and no other code has it.
         let (input, output) = unsafe { pair.as_mut() };
         self.bare = !has_values(output);
         areas_of(input, output)
     }
 
-    /// Has an operation use room that is held elsewhere.
+    /// Makes the operation use memory that is held elsewhere.
     pub(super) fn borrow(&mut self, area: Area, bare: bool) -> Area {
         self.bare = bare;
         area
     }
 
-    /// Holds something else than a buffer, to be dropped with the buffers.
+    /// Holds a value that is not a buffer, to be dropped together with buffers.
     pub(crate) fn of<V: Send + 'static>(value: V) -> Self {
         let mut held = Self::empty();
         held.hold(
@@ -145,7 +145,7 @@ impl Held {
         held
     }
 
-    /// Takes an empty vector that the message will size.
+    /// Stores an empty vector, whose size the message will decide.
     pub(super) fn hold_growing<T: Wire>(&mut self, buf: Vec<T>) -> Area {
         self.hold(
             buf,
@@ -159,24 +159,25 @@ impl Held {
         Area::NONE
     }
 
-    /// Makes room for `bytes`, or `None` when there is no memory for them. Only after [`hold_growing`](Self::hold_growing).
+    /// Makes room for `bytes` bytes, or returns `None` if there is not enough memory. Call only after
+    /// [`hold_growing`](Self::hold_growing).
     pub(super) fn grow(&mut self, bytes: usize) -> Option<Area> {
         let grow = self.table?.grow?;
         // SAFETY: `room` holds the vector that `grow` was made for.
         unsafe { grow(self.room?.as_ptr().cast(), bytes) }
     }
 
-    /// Whether there are no values in it that a peer could leave as they are.
+    /// Returns true if the room may be uninitialized, so that a peer must not leave parts of it as they are.
     pub(super) fn is_bare(&self) -> bool {
         self.bare || self.grows()
     }
 
-    /// Whether the message sizes the buffer.
+    /// Returns true if the message decides the size of the buffer.
     pub(super) fn grows(&self) -> bool {
         self.table.is_some_and(|table| table.grow.is_some())
     }
 
-    /// Moves the value out, if there is one, so that it can be dropped later.
+    /// Moves the value out, if there is one, so that the caller can drop it later.
     pub(super) fn carry_off(&mut self) -> Option<Self> {
         self.table
             .is_some()
@@ -201,35 +202,35 @@ impl Held {
         }
     }
 
-    /// Gives the buffer back.
+    /// Returns the buffer.
     ///
     /// # Safety
-    /// `B` is the type that was held, and nobody follows the area any more.
+    /// `B` is the type that was stored, and no code accesses the area any more.
     pub(super) unsafe fn take<B: Send + 'static>(&mut self) -> B {
         assert!(self.table.take().is_some(), "a buffer is taken once");
         let room = self.room.expect("room for what `table` describes");
         if fits::<B>() {
-            // SAFETY: the caller says that a `B` is there; clearing `table` made us forget it.
+            // SAFETY: the caller promises that a `B` is stored there. Clearing `table` made this object forget it.
             unsafe { room.cast::<B>().read() }
         } else {
             // SAFETY: as above, in a box.
             let boxed = unsafe { room.cast::<NonNull<B>>().read() };
-            // SAFETY: it came from `Box::leak`, and we own it again.
+            // SAFETY: the pointer came from `Box::leak`, and we own the box again.
             *unsafe { Box::from_raw(boxed.as_ptr()) }
         }
     }
 }
 
-/// The two buffers of a program: what it reads, and what it reads and fills. All the room of the second has values, or the
-/// program gives them to it before anybody looks.
+/// The two buffers of a program: one that it reads, and one that it reads and fills. All the room of the second is
+/// initialized, or the program initializes it before anything reads it.
 pub(crate) struct Pair<I, O> {
     input: I,
     output: O,
 }
 
 impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
-    /// Where the output has no values yet, they are zero from here on, unless the program [fills](Program::fills_output) it
-    /// and this rank sees each message come: `by_lists` peers put, and count what they have put, by themselves.
+    /// Zeroes the output if it is uninitialized, unless the program [fills](Program::fills_output) it and this rank
+    /// handles each message itself. In the case of `by_lists`, peers put into it and count the puts without this rank.
     pub(crate) fn new(input: I, mut output: O, program: &Program, by_lists: bool) -> Self {
         if by_lists || !program.fills_output() {
             blank(&mut output);
@@ -237,16 +238,17 @@ impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
         Self { input, output }
     }
 
-    /// Where they are now.
+    /// Returns the present addresses of the buffers.
     pub(crate) fn areas(&mut self) -> [Area; 2] {
         areas_of(&self.input, &mut self.output)
     }
 
-    /// Gives them back; the program has filled so many bytes of the output.
+    /// Returns the buffers. The program has filled `bytes` bytes of the output.
     pub(crate) fn into_filled(self, bytes: usize) -> (I, O) {
         let Self { input, mut output } = self;
         let len = bytes.checked_div(size_of::<O::Elem>()).unwrap_or(0);
-        // SAFETY: the room of a program that is over has values: those it had, zeros, or what the program wrote.
+        // SAFETY: the room of a completed program is initialized: it has its old values, zeros, or the program's
+        // results.
         unsafe { output.set_filled(len) };
         (input, output)
     }
@@ -254,7 +256,7 @@ impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
 
 fn areas_of<I: SendBuf, O: RecvBuf>(input: &I, output: &mut O) -> [Area; 2] {
     let elems = input.elems();
-    // SAFETY: the engine writes whole elements to it, which are initialised.
+    // SAFETY: the engine writes whole elements to it, which are initialized.
     let spare = unsafe { output.spare() };
     let input = Area {
         start: NonNull::from(elems).cast(),
@@ -271,27 +273,27 @@ impl Drop for Held {
     fn drop(&mut self) {
         let Some(room) = self.room.take() else { return };
         if let Some(table) = self.table.take() {
-            // SAFETY: `room` holds a value of the type that `table` was made for, and it is dropped once.
+            // SAFETY: `room` holds a value of the type that `table` was made for, and this drops it once.
             unsafe { (table.drop)(room.as_ptr().cast()) };
         }
-        // SAFETY: it came from `Box::leak`, and nobody follows an area into it any more.
+        // SAFETY: it came from `Box::leak`, and no code accesses an area in it any more.
         drop(unsafe { Box::from_raw(room.as_ptr()) });
     }
 }
 
-/// Gives values to room that has none yet.
+/// Zeroes room that is not initialized.
 pub(super) fn blank<B: RecvBuf>(buf: &mut B) {
     if !has_values(buf) {
-        // SAFETY: only zeros are written to it here, which are a value of every `Wire` type.
+        // SAFETY: only zeros are written to it here, which are a valid value of every `Wire` type.
         let spare = unsafe { buf.spare() };
         spare.fill_with(|| MaybeUninit::new(bytemuck::Zeroable::zeroed()));
     }
 }
 
-/// Whether all of the room that a buffer shows has values.
+/// Returns true if all the room of a buffer is initialized.
 fn has_values<B: RecvBuf>(buf: &mut B) -> bool {
     let (elems, len) = (NonNull::from(buf.elems()).cast::<u8>(), buf.elems().len());
-    // SAFETY: nothing is written to it here.
+    // SAFETY: no data is written to it here.
     let spare = unsafe { buf.spare() };
     spare.len() <= len && NonNull::from(spare).cast() == elems
 }
@@ -301,7 +303,7 @@ const fn fits<B>() -> bool {
 }
 
 /// # Safety
-/// `room` holds a `B` the way `hold` stores it, and it is not used afterwards.
+/// `room` holds a `B` in the way in which `hold` stores it, and the caller does not use it afterwards.
 unsafe fn drop_value<B>(room: *mut u8) {
     if fits::<B>() {
         // SAFETY: the caller's promise.

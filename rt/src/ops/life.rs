@@ -1,4 +1,4 @@
-//! Where an operation stands.
+//! States of an operation.
 
 use std::panic::Location;
 
@@ -10,93 +10,94 @@ use crate::{
     },
 };
 
-/// How an operation ended.
+/// How an operation ended: the received message, or the reason of the failure.
 pub(crate) type Outcome = Result<Landed, Box<Failure>>;
 
-/// Why, and what the operation was about.
+/// Reason of a failure, and the operation that failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: ErrorKind,
     pub(crate) about: About,
 }
 
-/// What an operation is about; fixed when it is made.
+/// Description of an operation, fixed when the operation is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     pub(crate) ctx: u32,
-    /// World rank; `None` for a receive from anybody.
+    /// World rank of the peer; `None` for a receive from any source.
     pub(crate) peer: Option<u32>,
-    /// `None` for a receive of any tag.
+    /// Tag; `None` for a receive of any tag.
     pub(crate) tag: Option<u32>,
     pub(crate) sig: u64,
     /// Size of an element in bytes, for the counts in errors.
     pub(crate) elem: usize,
-    /// A send that completes only when it is received.
+    /// True for a send that completes only when it is received.
     pub(crate) synchronous: bool,
-    /// A receive that wants the message itself, not its bytes.
+    /// True for a receive that wants the message itself, not its bytes.
     pub(crate) probe: bool,
-    /// The line of the program that made it.
+    /// Source line that started the operation.
     pub(crate) at: &'static Location<'static>,
 }
 
-/// Where an operation stands. The comment names who moves it on.
+/// State of an operation. The comment of each state names in parentheses what ends the state.
 ///
-/// It has nothing to drop, so that going on is a plain store; what is dear and rare, the reason of a failure, is beside it.
+/// Contains nothing that must be dropped, so a change of state is a plain store. The reason of a failure is large and
+/// rare, so it is stored separately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Life {
-    /// In the free list.
+    /// The slot is in the free list.
     Free,
-    /// A send that waits for room or credits (flush).
+    /// A send that waits for room or credits (ended by flush).
     Queued,
-    /// A send whose offer is out (the peer's answer).
+    /// A send that has offered its message (ended by the peer's answer).
     Offered,
-    /// A send whose bytes the driver puts; then the receiver is told (the driver's completion).
+    /// A send whose bytes the driver puts, before the receiver is notified (ended by the driver's completion).
     Putting { receiver: OpId },
-    /// A send that tries to claim the rear of its message (the driver's completion).
+    /// A send that tries to claim the rear of its message (ended by the driver's completion).
     Claiming { receiver: OpId },
-    /// A send whose rear the driver puts, while the receiver gets the front (the driver's completion).
+    /// A send whose rear the driver puts, while the receiver gets the front (ended by the driver's completion).
     Sharing { receiver: OpId },
-    /// A send whose bytes go out in fragments (flush).
+    /// A send whose bytes are sent in fragments (ended by flush).
     Fragmenting { receiver: OpId, sent: usize },
-    /// A send whose offer was withdrawn (the peer's answer).
+    /// A send that has withdrawn its offer (ended by the peer's answer).
     Withdrawing,
-    /// A receive that waits for its message (matching).
+    /// A receive that waits for its message (ended by matching).
     Posted(Posted),
-    /// A receive that is over but for its buffer, which the driver may still write to (the driver's word): a message that is
-    /// kept for it, or the reason of a failure.
+    /// A receive that has ended except for its buffer, to which the driver may still write (ended by the driver). Holds
+    /// the message that is kept for it; without one, the receive fails.
     Recalled(Option<Kept>),
-    /// A receive whose bytes are on their way.
+    /// A receive whose message is being transferred.
     Landing(Landing),
-    /// A receive that takes over from an orphan, once that has landed.
+    /// A receive that takes over the message of an orphan, once that message has landed.
     Following { orphan: OpId, landed: Landed },
-    /// The buffers of a program under way (its last step).
+    /// The buffers of a program in flight (ended by its last step).
     Running,
-    /// An operation on another rank's window, of which so many parts are not done (the driver's completions, or the target's
-    /// answers).
+    /// An operation on another rank's window, of which `left` parts have not completed (ended by the driver's
+    /// completions, or by the target's answers).
     Remote { left: u32, by_message: bool },
-    /// Complete; the future takes it.
+    /// Completed; the future takes the result.
     Done(Landed),
-    /// Complete without success; the future takes it.
+    /// Failed; the future takes the error.
     Failed,
-    /// The runtime ended in a panic, and somebody may still write to the buffer, which nobody gets back: who awaits it panics,
-    /// too.
+    /// The runtime ended in a panic. A peer may still write to the buffer, so it is never returned, and a future that
+    /// awaits the operation panics too.
     Lost,
 }
 
-/// A message on its way into a receive's buffer.
+/// A message in flight to the buffer of a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landing {
     pub(crate) sender: OpId,
     pub(crate) landed: Landed,
-    /// Bytes of fragments so far.
+    /// Bytes of fragments received so far.
     pub(crate) received: usize,
-    /// Fragments were asked for: any other way has failed or is not there.
+    /// True if fragments were requested: every other path has failed or does not exist.
     pub(crate) fragments: bool,
-    /// The sender was given a key to put to.
+    /// True if the sender was given a key to put to.
     pub(crate) invited: bool,
-    /// Both ends move it; the engine's `Shares` know how far they are.
+    /// True if both ends transfer parts of the message; the engine's `Shares` track their progress.
     pub(crate) shared: bool,
-    /// The receive that gets the message if this one is an orphan.
+    /// Receive that gets the message if this one is an orphan.
     pub(crate) follower: Option<OpId>,
 }
 
@@ -107,26 +108,26 @@ pub(crate) struct Kept {
     pub(crate) arrival: Arrival,
 }
 
-/// A message in a buffer. `source` is a world rank. Of a send, only `bytes` means something.
+/// A message in a buffer. `source` is a world rank. For a send, only `bytes` is meaningful.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landed {
     pub(crate) source: u32,
     pub(crate) tag: u32,
     pub(crate) bytes: usize,
     pub(crate) arrival: Arrival,
-    /// Where a probed message is stored.
+    /// Index where a probed message is stored.
     pub(crate) stored: Option<u32>,
 }
 
 impl Landing {
-    /// Whether this peer sends the bytes by itself, so that nothing of it is at the driver.
+    /// Returns true if this peer sends the bytes itself, so that the driver has no command for them.
     pub(crate) fn is_from(&self, rank: u32) -> bool {
         self.landed.source == rank && (self.fragments || self.invited)
     }
 }
 
 impl Landed {
-    /// The outcome of a send.
+    /// Returns the outcome of a send.
     pub(crate) fn sent(bytes: usize) -> Self {
         Self {
             source: 0,
@@ -139,7 +140,7 @@ impl Landed {
 }
 
 impl About {
-    /// What a send's envelope looks like.
+    /// Returns the header of an eager send.
     pub(crate) fn eager(&self) -> Eager {
         Eager {
             base: Base::new(Kind::Eager),
@@ -149,7 +150,7 @@ impl About {
         }
     }
 
-    /// What a receive waits for.
+    /// Returns what a receive asks for.
     pub(crate) fn want(&self) -> Want {
         Want {
             ctx: self.ctx,
@@ -160,13 +161,13 @@ impl About {
 }
 
 impl Life {
-    /// An operation on a window that was not cut into parts yet: nobody can answer for it.
+    /// State of an operation on a window that is not yet cut into parts, so no driver command or answer belongs to it.
     pub(super) const REMOTE: Self = Self::Remote {
         left: 1,
         by_message: false,
     };
 
-    /// The peer of a one-sided command that this operation waits for.
+    /// Returns the peer of a one-sided command that this operation waits for.
     pub(crate) fn partner(&self, about: &About) -> Option<u32> {
         match self {
             Self::Landing(landing) => Some(landing.landed.source),
@@ -175,13 +176,13 @@ impl Life {
         }
     }
 
-    /// Whether this is a send whose offer is out.
+    /// Returns true for a send whose offer has left.
     #[inline]
     pub(crate) fn is_offered(&self) -> bool {
         self.is_sending() && !matches!(self, Self::Queued)
     }
 
-    /// Whether this is a send that the peer has not finished with.
+    /// Returns true for a send that its peer has not completed.
     pub(crate) fn is_sending(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
-//! The life of an operation, whichever thread gets to it first: `cargo xtask loom`.
+//! Loom models of an operation's life, with all interleavings of the threads that access it: `cargo xtask loom`.
 //!
-//! A real engine, on a driver that reaches itself, behind loom's lock. One thread is the future, another makes the turns that
-//! land its message. A wake-up that is lost is a deadlock, which loom reports.
+//! Uses a real engine behind loom's lock, with a driver that reaches only itself. One thread is the future, and another
+//! makes the turns that land its message. A lost wake-up is a deadlock, which loom reports.
 #![expect(unsafe_code, reason = "a buffer that counts how often it is dropped")]
 
 use std::{
@@ -47,7 +47,7 @@ impl World {
         Arc::new(Self(Mutex::new(Engine::new(Box::new(driver), setup))))
     }
 
-    /// Works on the engine, then wakes and drops with nothing held.
+    /// Calls `work` on the engine, then wakes wakers and drops values without the lock.
     fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut engine = self.0.lock().unwrap();
         let result = work(&mut engine);
@@ -84,7 +84,7 @@ impl World {
         self.with(|engine| engine.turn(Time::default()))
     }
 
-    /// Sends by rendezvous, lets the send go on by itself, and makes as many turns as it needs.
+    /// Sends by rendezvous, detaches the send, and makes all turns that it needs.
     fn deliver_long(&self, bytes: Vec<u8>) {
         let Started::Flying(ticket) = self.with(|engine| engine.send(about(), bytes)) else {
             panic!("too long to be sent at once")
@@ -93,7 +93,7 @@ impl World {
         while self.turn() > 0 {}
     }
 
-    /// What a future's `poll` does.
+    /// Does what a future's `poll` does.
     fn poll(&self, ticket: &Ticket<Buffer>, waker: &Waker) -> ControlFlow<(Outcome, Buffer)> {
         self.with(|engine| {
             if let Some(taken) = engine.core.take_recv(ticket) {
@@ -104,7 +104,7 @@ impl World {
         })
     }
 
-    /// What `block_on` does.
+    /// Does what `block_on` does.
     fn wait(&self, ticket: &Ticket<Buffer>) -> (Outcome, Buffer) {
         let parker = Arc::new(Parker::new(sync::Thread::stand_in()));
         let waker = Waker::from(Arc::clone(&parker));
@@ -178,7 +178,7 @@ impl SendBuf for Buffer {
     }
 }
 
-// SAFETY: always the same memory.
+// SAFETY: `spare` always returns the same memory.
 unsafe impl RecvBuf for Buffer {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
@@ -191,7 +191,7 @@ unsafe impl RecvBuf for Buffer {
     }
 }
 
-/// Another thread delivers `byte` while this one does `work`.
+/// Calls `work` on this thread, while another thread delivers `byte`.
 fn while_delivering<R>(world: &Arc<World>, byte: u8, work: impl FnOnce() -> R) -> R {
     let delivering = {
         let world = Arc::clone(world);

@@ -1,8 +1,8 @@
-//! The memory of a program in flight: its caller's two buffers and scratch, and what steps do there.
+//! The memory of a program in flight: the caller's two buffers and the scratch, and the work that steps do there.
 //!
-//! A program's messages are operations whose areas lie in here, and its long copies and its reductions are [`Work`] that is
-//! done with no lock held. The engine keeps the buffers in place until all of them are over, and never has two steps under way
-//! of which one writes what the other touches.
+//! The messages of a program are operations whose areas lie in this memory. Its long copies and its reductions are
+//! [`Work`], done without a lock. The engine keeps the buffers in place until all of them have completed. It never runs
+//! two steps at the same time if one writes memory that the other accesses.
 #![expect(
     unsafe_code,
     reason = "works on parts of buffers that the engine keeps in place"
@@ -30,14 +30,14 @@ use crate::{
     offload::{Action, Buffer, Elem, Lens, Side, Span},
 };
 
-/// The three pieces of memory, and the scratch itself.
+/// The three areas of memory, and the scratch itself.
 pub(crate) struct Memory {
     view: View,
-    /// Keeps the scratch where it is. Initialised, with what programs before left there.
+    /// Keeps the scratch alive and in place. Initialized; it may contain data of earlier programs.
     words: Vec<u128>,
 }
 
-/// Where the three pieces are. Followed only while their owner keeps them.
+/// Addresses of the three areas. Accessed only while their owner keeps them alive.
 #[derive(Clone, Copy)]
 struct View {
     input: Area,
@@ -45,14 +45,14 @@ struct View {
     scratch: Area,
 }
 
-/// Scratch of a program that is over is kept for the next one up to this many bytes: fresh memory costs a fault per page,
-/// which is longer than a message of a page takes.
+/// Scratch of a completed program is kept for the next one up to this many bytes. Fresh memory costs a page fault per
+/// page, which takes longer than a message of a page.
 const SCRATCH_MAX: usize = 2 << 20;
 
-/// Alignment that scratch has in any case.
+/// Alignment that scratch always has.
 const ALIGN: usize = align_of::<u128>();
 
-/// What a program's reductions do: a [`ReduceOp`] whose element type only its maker knows.
+/// Reduction of a program: a [`ReduceOp`] whose element type is known only to the code that made it.
 pub struct Reducer {
     op: Box<dyn Combine>,
     elem: Elem,
@@ -60,23 +60,23 @@ pub struct Reducer {
     combination: Option<Combination>,
 }
 
-/// A copy or a reduction to be done with no lock held.
+/// A copy or a reduction that is done without a lock.
 pub(crate) struct Work {
     view: View,
     action: Action,
-    /// It is the only one: reductions of a program follow each other.
+    /// Reducer, for a reduction. A program has only one, because its reductions run one after the other.
     pub(crate) reducer: Option<Reducer>,
 }
 
-/// What a panic of the application's left behind.
+/// Payload of a panic in application code.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
 trait Combine: Send {
     /// Combines elements in rows of `bytes` bytes.
     ///
     /// # Safety
-    /// Both rows are initialised and aligned for the element type, consist of whole elements and do not overlap; nobody writes
-    /// the one, or touches the other, meanwhile.
+    /// Both rows are initialized and aligned for the element type, consist of whole elements, and do not overlap.
+    /// Meanwhile, no other code writes `from` or accesses `into`.
     unsafe fn combine(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize, side: Side);
 }
 
@@ -86,8 +86,8 @@ struct Typed<T, O> {
 }
 
 impl Memory {
-    /// The areas of two held buffers, and [scratch](Self::scratch) in `words`, for elements of this alignment; not longer than
-    /// the program says, so its spans are inside.
+    /// Creates the memory from the areas of two held buffers and from [scratch](Self::scratch) in `words`, for elements
+    /// of this alignment. The areas get the lengths that the program states, so all its spans are inside.
     #[inline]
     pub(crate) fn new(
         [input, output]: [Area; 2],
@@ -123,8 +123,8 @@ impl Memory {
         Self { view, words }
     }
 
-    /// Scratch of so many bytes, and room to align them: `words` if they are enough, else new ones. `None` without memory for
-    /// them.
+    /// Returns scratch of at least `bytes` bytes plus room for alignment: `words` if they suffice, otherwise new
+    /// memory. Returns `None` if there is not enough memory.
     #[inline]
     pub(crate) fn scratch(words: Vec<u128>, bytes: usize, align: usize) -> Option<Vec<u128>> {
         let room = match bytes {
@@ -138,12 +138,12 @@ impl Memory {
         Some(words)
     }
 
-    /// Whether there is any scratch.
+    /// Returns true if there is any scratch.
     pub(crate) const fn has_scratch(&self) -> bool {
         !self.words.is_empty()
     }
 
-    /// What is left of the scratch when nothing of the program is under way any more.
+    /// Returns the scratch for reuse. Call only when no step of the program is in flight any more.
     #[inline]
     pub(crate) fn take_scratch(&mut self) -> Vec<u128> {
         self.view.scratch = Area::NONE;
@@ -155,7 +155,7 @@ impl Memory {
         }
     }
 
-    /// The bytes of a contiguous span.
+    /// Returns the area of a contiguous span.
     #[inline]
     pub(crate) fn area(&self, span: &Span) -> Area {
         assert!(span.is_contiguous(), "{span:?} has several runs");
@@ -165,15 +165,15 @@ impl Memory {
         }
     }
 
-    /// The bytes of a contiguous span, to be sent.
+    /// Returns the bytes of a contiguous span, to be sent.
     pub(crate) fn bytes(&self, span: &Span) -> &[u8] {
         let Area { start, len } = self.area(span);
-        // SAFETY: inside a buffer or the scratch, all of which are initialised from the start; nothing that is under way writes
-        // there, and nothing else begins while this is borrowed.
+        // SAFETY: inside a buffer or the scratch, all of which are initialized from the start. No step in flight writes
+        // there, and no other step begins while this is borrowed.
         unsafe { slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// Copies the pieces of a message to a contiguous span, or says no when they are not of one length.
+    /// Copies the pieces of a message to a contiguous span. Returns false if the lengths differ.
     pub(crate) fn fill(&self, span: &Span, pieces: &[Payload<'_>]) -> bool {
         let Area { start, len } = self.area(span);
         let whole = match pieces {
@@ -183,7 +183,7 @@ impl Memory {
         if whole != len {
             return false;
         }
-        // SAFETY: inside a buffer or the scratch, and nothing else that is under way touches it; any bytes will do there.
+        // SAFETY: inside a buffer or the scratch, and no other step in flight accesses it. Any bytes are valid there.
         let mut into =
             unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
         for piece in pieces {
@@ -194,29 +194,30 @@ impl Memory {
         true
     }
 
-    /// Input, output and scratch, for the driver. They must stay until its tasks are over.
+    /// Returns the ranges of input, output and scratch for the driver. They must stay in place until the driver's tasks
+    /// have completed.
     pub(crate) fn ranges(&self) -> [LocalRange; 3] {
         let View {
             input,
             output,
             scratch,
         } = self.view;
-        // SAFETY: the engine keeps the buffers and the scratch in place until the program is over, and programs are made of
-        // plans in which no step writes what another one touches at the same time.
+        // SAFETY: the engine keeps the buffers and the scratch in place until the program has completed, and programs
+        // are made of plans in which no step writes memory that another one accesses at the same time.
         [input, output, scratch].map(|area| unsafe { LocalRange::new(area.start, area.len) })
     }
 
-    /// Copies at once.
+    /// Copies immediately.
     pub(crate) fn copy(&self, from: &Span, into: &Span) {
         self.view.copy(from, into);
     }
 
-    /// Reduces at once, which a built-in operation does without a panic.
+    /// Reduces immediately. The operation must be built-in, because these do not panic.
     pub(crate) fn reduce(&self, reducer: &Reducer, from: &Span, into: &Span, side: Side) {
         self.view.reduce(reducer, from, into, side);
     }
 
-    /// What is to be done for a copy or a reduction.
+    /// Returns the work for a copy or a reduction.
     pub(crate) fn work(&self, action: &Action, reducer: Option<Reducer>) -> Work {
         Work {
             view: self.view,
@@ -227,7 +228,7 @@ impl Memory {
 }
 
 impl View {
-    /// Where `len` bytes from `start` on are.
+    /// Returns the address of `len` bytes from `start` on.
     #[inline]
     fn at(&self, buffer: Buffer, start: usize, len: usize) -> NonNull<u8> {
         let area = match buffer {
@@ -247,7 +248,8 @@ impl View {
     fn copy(&self, from: &Span, into: &Span) {
         for (at, to, len) in from.pieces(*into) {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
-            // SAFETY: `at` has checked both rows; the spans do not overlap, and nobody else writes the one or touches the other.
+            // SAFETY: `at` has checked both rows. The spans do not overlap, and no other code writes the source or
+            // accesses the destination.
             unsafe { at.copy_to_nonoverlapping(to, len) };
         }
     }
@@ -256,11 +258,12 @@ impl View {
     fn reduce(&self, reducer: &Reducer, from: &Span, into: &Span, side: Side) {
         let reduce = |(at, to, len)| {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
-            // SAFETY: inside initialised memory; the program's spans are of whole elements and do not overlap, its buffers are
-            // aligned for the element (`RunCall::wrong` looks, and scratch is made so), and no other step is in the way.
+            // SAFETY: inside initialized memory. The program's spans consist of whole elements and do not overlap. Its
+            // buffers are aligned for the element (`RunCall::wrong` checks this, and scratch is made so), and no other
+            // step accesses them.
             unsafe { reducer.op.combine(at, to, len, side) };
         };
-        // Short ones nearly always are, and to look for rows takes longer than they do.
+        // Short spans nearly always are contiguous, and iterating over rows takes longer than reducing them.
         if from.is_contiguous() && into.is_contiguous() && from.len > 0 {
             return reduce((from.start, into.start, from.len));
         }
@@ -269,15 +272,15 @@ impl View {
 }
 
 impl Work {
-    /// Does it. The reducer stays in it, to be given back.
+    /// Does the work. The reducer stays inside, so that it can be returned.
     ///
     /// # Errors
-    /// The reduction panicked: with what.
+    /// Returns the payload if the reduction panicked.
     pub(crate) fn run(&self) -> Result<(), Panic> {
         match (&self.action, &self.reducer) {
             (Action::Copy { from, into }, _) => self.view.copy(from, into),
             (Action::Reduce { from, into, side }, Some(reducer)) => {
-                // What is half done is seen by nobody: the program fails.
+                // No code sees the half-done result, because the program fails.
                 return catch_unwind(AssertUnwindSafe(|| {
                     self.view.reduce(reducer, from, into, *side);
                 }));
@@ -289,7 +292,7 @@ impl Work {
 }
 
 impl Reducer {
-    /// What `op` does with two elements, for rows of them.
+    /// Creates the reducer that applies `op` to rows of elements.
     pub fn new<T: Wire>(op: impl ReduceOp<T>) -> Self {
         Self {
             built_in: is_built_in(&op),
@@ -305,17 +308,17 @@ impl Reducer {
         }
     }
 
-    /// Whether it is code of this library, which may run under the engine's lock.
+    /// Returns true if the reduction is code of this library, which may run under the engine's lock.
     pub(crate) fn is_built_in(&self) -> bool {
         self.built_in
     }
 
-    /// What it is to an adapter, if adapters have such.
+    /// Returns the matching operation of adapters, if there is one.
     pub(crate) const fn combination(&self) -> Option<Combination> {
         self.combination
     }
 
-    /// Whether it is for elements of this size and alignment.
+    /// Returns true if the reducer is for elements of this size and alignment.
     pub(crate) fn fits(&self, elem: Elem) -> bool {
         self.elem == elem
     }
@@ -334,7 +337,7 @@ impl<T: Wire, O: ReduceOp<T>> Combine for Typed<T, O> {
         let len = bytes / size_of::<T>();
         // SAFETY: the caller's promise; any bytes are a `T`.
         let from = unsafe { slice::from_raw_parts(from.cast::<T>().as_ptr(), len) };
-        // SAFETY: as above, and nobody else touches it.
+        // SAFETY: as above, and no other code accesses it.
         let into = unsafe { slice::from_raw_parts_mut(into.cast::<T>().as_ptr(), len) };
         let pairs = into.iter_mut().zip(from);
         match side {

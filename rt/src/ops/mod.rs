@@ -1,7 +1,7 @@
-//! Operations in flight. Each owns its buffer until the buffer is free again.
+//! Operations in flight. Each owns its buffer until the operation no longer needs it.
 //!
-//! A slot's buffer stays where it is from `hold` to `take`: slots live in blocks that never move. A future names its
-//! operation by slot and generation, so a forgotten future leaks a slot and nothing else.
+//! A slot's buffer stays in place from `hold` to `take`, because slots live in blocks that never move. A future names
+//! its operation by slot and generation, so a forgotten future leaks a slot and nothing else.
 #![expect(
     unsafe_code,
     reason = "follows the areas of held buffers, which it keeps alive"
@@ -29,18 +29,18 @@ use crate::{
     reactor::Timers,
 };
 
-/// Slots that are made at a time.
+/// Number of slots allocated together.
 const BLOCK: usize = 64;
 
-/// Every operation of one runtime.
+/// All operations of one runtime.
 pub(crate) struct Ops {
     blocks: Vec<Box<[Slot; BLOCK]>>,
     free: Vec<u32>,
-    /// Generation of new slots: no name of a slot that was given back comes again.
+    /// Generation of new slots, chosen such that an id of a released slot never becomes valid again.
     first_generation: u32,
 }
 
-/// The claim to an operation and to the buffer of type `B` in it. There is one for each operation, held by its future.
+/// The right to take the buffer of type `B` out of an operation. Each operation has one, held by its future.
 pub(crate) struct Ticket<B> {
     pub(crate) op: OpId,
     buf: PhantomData<fn() -> B>,
@@ -56,7 +56,7 @@ impl<B> Ticket<B> {
 }
 
 impl Ops {
-    /// Bytes of the slots that are made at a time, with their rooms.
+    /// Memory of one block of slots with their rooms, in bytes.
     pub(crate) const BLOCK_BYTES: usize = BLOCK * (size_of::<Slot>() + held::ROOM_LEN);
 
     pub(crate) fn new() -> Self {
@@ -67,13 +67,13 @@ impl Ops {
         }
     }
 
-    /// Slots, in use or not, and how many are in use.
+    /// Returns the number of slots, and how many of them are in use.
     pub(crate) fn room(&self) -> (usize, usize) {
         let room = self.blocks.len() * BLOCK;
         (room, room - self.free.len())
     }
 
-    /// Gives back the blocks behind the last operation. O(slots).
+    /// Releases the blocks behind the last operation. O(slots).
     #[cold]
     pub(crate) fn shrink(&mut self) {
         let is_free = |block: &[Slot; BLOCK]| block.iter().all(|slot| !slot.is_live());
@@ -88,33 +88,33 @@ impl Ops {
         self.blocks.truncate(kept);
         self.blocks.shrink_to_fit();
         self.free.retain(|&index| (index as usize) < kept * BLOCK);
-        self.free.sort_unstable_by_key(|&index| Reverse(index)); // the first ones are used first
+        self.free.sort_unstable_by_key(|&index| Reverse(index)); // the first slots are reused first
         self.free.shrink_to_fit();
     }
 
-    /// Bytes of the slots, in use or not.
+    /// Returns the memory of all slots, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.blocks.len() * Self::BLOCK_BYTES + self.free.capacity() * size_of::<u32>()
     }
 
-    /// A send that owns `buf`.
+    /// Creates a send that owns `buf`.
     pub(crate) fn hold_send<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
         Ticket::new(self.make(about, Life::Queued, |held| held.hold_send(buf)))
     }
 
-    /// A receive that owns `buf` and fills it from its start.
+    /// Creates a receive that owns `buf` and fills it from its start.
     pub(crate) fn hold_recv<B: RecvBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
         Ticket::new(self.make(about, Life::Queued, |held| held.hold_recv(buf)))
     }
 
-    /// A receive whose message sizes the vector.
+    /// Creates a receive whose message decides the size of the vector.
     pub(crate) fn hold_growing<T: Wire>(&mut self, about: About) -> Ticket<Vec<T>> {
         Ticket::new(self.make(about, Life::Queued, |held| {
             held.hold_growing(Vec::<T>::new())
         }))
     }
 
-    /// The two buffers of a program, and where they are: what it reads, and what it reads and fills.
+    /// Stores the two buffers of a program, one to read, and one to read and fill. Also returns their areas.
     pub(crate) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
         about: About,
@@ -128,19 +128,19 @@ impl Ops {
         (Ticket::new(op), areas)
     }
 
-    /// A put to a window, which owns what it writes.
+    /// Creates a put to a window, which owns the buffer that it reads.
     pub(crate) fn hold_put<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
         Ticket::new(self.make(about, Life::REMOTE, |held| held.hold_send(buf)))
     }
 
-    /// A get from a window, or an update that fetches, which owns what it fills.
+    /// Creates a get from a window, or a fetching update, which owns the buffer that it fills.
     pub(crate) fn hold_get<B: RecvBuf>(&mut self, about: About, mut buf: B) -> Ticket<B> {
         held::blank(&mut buf);
         Ticket::new(self.make(about, Life::REMOTE, |held| held.hold_recv(buf)))
     }
 
-    /// A message of a program, in memory that the program keeps until it is complete and released: its scratch, or the
-    /// `buffers` that it holds.
+    /// Creates a message of a program. Its memory belongs to the program, which keeps it until the message is complete
+    /// and released: the scratch, or the `buffers` that the program holds.
     pub(crate) fn lend(&mut self, about: About, area: Area, buffers: OpId) -> OpId {
         let bare = self.live(buffers).lacks_values();
         let op = self.make(about, Life::Queued, |held| held.borrow(area, bare));
@@ -163,7 +163,7 @@ impl Ops {
             );
             return None;
         }
-        // SAFETY: a ticket's type is that of the buffer its operation was made with.
+        // SAFETY: the type of a ticket is the type of the buffer with which its operation was made.
         let buf = unsafe { slot.take::<B>() };
         let outcome = match slot.life {
             Life::Done(landed) => Ok(landed),
@@ -177,7 +177,7 @@ impl Ops {
         Some((outcome, buf))
     }
 
-    /// As [`take`](Self::take), for a receive: its buffer says how much of it was filled.
+    /// Takes a receive like [`take`](Self::take), and sets how much of its buffer was filled.
     #[inline]
     pub(crate) fn take_recv<B: RecvBuf>(
         &mut self,
@@ -194,7 +194,7 @@ impl Ops {
         Some((outcome, buf))
     }
 
-    /// As [`take`](Self::take), for the two buffers of a program, which has filled the second.
+    /// Takes the two buffers of a program like [`take`](Self::take). The program has filled the second.
     #[inline]
     pub(crate) fn take_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
@@ -204,14 +204,15 @@ impl Ops {
         let (outcome, (input, mut output)) = self.take(ticket, timers)?;
         if let Ok(landed) = &outcome {
             let len = landed.bytes.checked_div(size_of::<O::Elem>()).unwrap_or(0);
-            // SAFETY: all the room that the buffer had shown has values: those it had, zeros, or what the program wrote.
+            // SAFETY: all the room that the buffer had shown is initialized: it has its old values, zeros, or the
+            // program's results.
             unsafe { output.set_filled(len) };
         }
         Some((outcome, input, output))
     }
 
-    /// Whom to wake when the operation is complete. Who was to be woken until now is dropped where no lock is held: with the
-    /// last waker of a task its future may go, and operations with that.
+    /// Sets the waker to wake when the operation is complete. Returns the previous waker, which the caller must drop
+    /// without a lock: dropping the last waker of a task may drop its future, and other operations with it.
     #[must_use]
     pub(crate) fn remember(&mut self, op: OpId, waker: &Waker) -> Option<Waker> {
         match &mut self.live(op).waker {
@@ -254,7 +255,7 @@ impl Ops {
         &mut self.blocks[index / BLOCK][index % BLOCK]
     }
 
-    /// The operation, unless the name is stale or forged.
+    /// Returns the operation, or `None` if the id is stale or forged.
     #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
         let index = id.slot as usize;
@@ -262,13 +263,13 @@ impl Ops {
         (slot.generation() == id.generation && slot.is_live()).then_some(slot)
     }
 
-    /// An operation that its holder knows to be live.
+    /// Returns an operation that the caller knows to be live.
     #[inline]
     pub(crate) fn live(&mut self, id: OpId) -> &mut Slot {
         self.get(id).expect("a live operation")
     }
 
-    /// Every live operation for which `of` says yes.
+    /// Returns every live operation that `of` selects.
     pub(crate) fn which(&self, mut of: impl FnMut(&Slot) -> bool) -> Vec<OpId> {
         let slots = self
             .blocks
@@ -283,7 +284,7 @@ impl Ops {
         .collect()
     }
 
-    /// Ends the operation. A buffer that nobody took is the caller's to drop when it holds no lock.
+    /// Releases the operation's slot. Returns the buffer if it was not taken; the caller must drop it without a lock.
     #[must_use]
     pub(crate) fn release(&mut self, id: OpId) -> Option<Held> {
         let slot = self.live(id);

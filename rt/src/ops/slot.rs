@@ -1,4 +1,4 @@
-//! One operation, and its memory.
+//! The slot of one operation, with access to its memory.
 #![expect(
     unsafe_code,
     reason = "follows the area of the held buffer, which it keeps alive"
@@ -14,22 +14,24 @@ use super::{
 };
 use crate::{buffer::TypeSig, error::ErrorKind, reactor::TimerId};
 
-/// One operation.
+/// The slot of one operation.
 pub(crate) struct Slot {
     generation: u32,
     held: Held,
     pub(crate) area: Area,
     pub(crate) life: Life,
-    /// Why it failed or is withdrawn.
+    /// Reason of the failure, or of the withdrawal.
     why: Option<Box<ErrorKind>>,
-    /// Its future is gone: what is left of the operation belongs to the engine.
+    /// True if the future was dropped, so that the rest of the operation belongs to the engine.
     pub(crate) orphan: bool,
-    /// It is a message of a program: it has no buffer of its own and no future, and its program is told when it is complete.
+    /// True for a message of a program. It has no buffer and no future of its own, and its program is notified when it
+    /// is complete.
     pub(crate) part: bool,
-    /// Its buffer is lent to a message that may come: the driver may write to it at any moment, so nobody else has it meanwhile.
+    /// True while the buffer is lent to the driver for a message that may arrive. The driver may write to it at any
+    /// moment, so no other code uses it meanwhile.
     pub(crate) lent: bool,
     pub(crate) waker: Option<Waker>,
-    /// Its time limit.
+    /// Timer of the time limit.
     pub(crate) timer: Option<TimerId>,
     pub(crate) about: About,
 }
@@ -61,7 +63,7 @@ impl Slot {
         }
     }
 
-    /// An operation begins here. Returns the slot's generation.
+    /// Begins an operation in this slot. Returns the slot's generation.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -78,7 +80,7 @@ impl Slot {
         self.generation
     }
 
-    /// The operation is over: what names it is stale from now on.
+    /// Frees the slot. From now on, ids of the operation are stale.
     #[inline]
     pub(super) fn vacate(&mut self) {
         self.life = Life::Free;
@@ -87,7 +89,7 @@ impl Slot {
         self.waker = None;
     }
 
-    /// The buffer, if nobody took it.
+    /// Moves the buffer out, if it was not taken.
     pub(super) fn carry_off(&mut self) -> Option<Held> {
         assert!(
             !self.lent,
@@ -107,7 +109,7 @@ impl Slot {
         !matches!(self.life, Life::Free)
     }
 
-    /// The operation is complete. The caller wakes the waker when it holds no lock.
+    /// Completes the operation. The caller must wake the returned waker without a lock.
     #[must_use]
     #[inline]
     pub(crate) fn land(&mut self, landed: Landed) -> Option<Waker> {
@@ -115,7 +117,7 @@ impl Slot {
         self.waker.take()
     }
 
-    /// As [`land`](Self::land), without success.
+    /// Fails the operation. The caller must wake the returned waker without a lock.
     #[must_use]
     pub(crate) fn fail(&mut self, why: ErrorKind) -> Option<Waker> {
         self.life = Life::Failed;
@@ -123,18 +125,18 @@ impl Slot {
         self.waker.take()
     }
 
-    /// The send's offer is taken back; `why` is its error if the receiver agrees.
+    /// Begins to withdraw the offer of a send. `why` is its error if the receiver agrees.
     pub(crate) fn withdraw(&mut self, why: ErrorKind) {
         self.life = Life::Withdrawing;
         self.why = Some(Box::new(why));
     }
 
-    /// It will fail, for the first reason that is given.
+    /// Sets the reason why the operation will fail, unless it already has one.
     pub(crate) fn blame(&mut self, why: ErrorKind) {
         self.why.get_or_insert_with(|| Box::new(why));
     }
 
-    /// Whether this rank is to carry it out.
+    /// Returns true if the operation on a window is carried out by messages to `rank`.
     pub(crate) fn is_by_message(&self, rank: u32) -> bool {
         let by_message = matches!(
             self.life,
@@ -146,7 +148,7 @@ impl Slot {
         by_message && self.about.peer == Some(rank)
     }
 
-    /// What [`withdraw`](Self::withdraw) was told. Where that does not matter any more, it is forgotten.
+    /// Takes the reason given to [`withdraw`](Self::withdraw), or forgets it if the withdrawal no longer matters.
     pub(crate) fn take_why(&mut self) -> Option<ErrorKind> {
         self.why.take().map(|why| *why)
     }
@@ -160,7 +162,8 @@ impl Slot {
         })
     }
 
-    /// Whether a message of this many bytes fits; makes the room where the message sizes the buffer.
+    /// Checks whether a message of this many bytes fits. Allocates the room if the message decides the size of the
+    /// buffer.
     fn room_for(&mut self, bytes: usize) -> Room {
         if !self.held.grows() {
             return if bytes <= self.area.len {
@@ -178,11 +181,11 @@ impl Slot {
         }
     }
 
-    /// Whether a message has the type and the length that this receive is made for; in bytes.
+    /// Checks the type and length of a message against this receive. Returns the length in bytes.
     #[inline(always)]
     pub(crate) fn admit(&mut self, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
         let elem = self.about.elem as u64;
-        // Without a division where that can be told, which is nearly always.
+        // Avoids the division for powers of two, which are nearly all element sizes.
         let whole = if elem & elem.wrapping_sub(1) == 0 {
             bytes & elem.wrapping_sub(1) == 0
         } else {
@@ -215,17 +218,18 @@ impl Slot {
         }
     }
 
-    /// Copies a piece of a message into the buffer, if it is not there already, or says no when it would leave it.
+    /// Copies a piece of a message into the buffer, if it is not already there. Returns false if the piece is outside
+    /// the buffer.
     #[inline]
     pub(crate) fn fill(&mut self, offset: usize, body: Payload<'_>) -> bool {
         let inside = offset <= self.area.len && body.len() <= self.area.len - offset;
         if inside {
-            // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody else.
+            // SAFETY: inside the area of the buffer that this slot holds, which is not lent.
             let start = unsafe { self.area.start.add(offset) };
             if body.is_at(start) {
-                return true; // an adapter has placed it
+                return true; // an adapter has already placed it
             }
-            // SAFETY: as above; any bytes will do, initialised or not.
+            // SAFETY: as above. Any bytes may be overwritten, initialized or not.
             let into = unsafe {
                 std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), body.len())
             };
@@ -234,12 +238,12 @@ impl Slot {
         inside
     }
 
-    /// Whether there may be room in its buffer that has no values yet.
+    /// Returns true if the buffer may have uninitialized room.
     pub(super) fn lacks_values(&self) -> bool {
         self.held.is_bare()
     }
 
-    /// Gives values to room that has none: a peer that is to put there only says that it has.
+    /// Zeroes uninitialized room, because a peer that puts there reports only that it has put.
     pub(crate) fn blank(&mut self, room: Range<usize>) {
         let Range { start, end } = room;
         assert!(
@@ -250,12 +254,12 @@ impl Slot {
         if self.lacks_values() {
             // SAFETY: inside the area of the buffer that this slot holds.
             let first = unsafe { self.area.start.add(start) };
-            // SAFETY: as above, and lent to nobody yet.
+            // SAFETY: as above, and not yet lent.
             unsafe { first.write_bytes(0, end - start) };
         }
     }
 
-    /// The first `len` bytes of the buffer.
+    /// Returns the first `len` bytes of the buffer.
     pub(crate) fn content(&self, len: usize) -> Payload<'_> {
         assert!(
             len <= self.area.len,
@@ -266,21 +270,21 @@ impl Slot {
         unsafe { Payload::from_raw(self.area.start, len) }
     }
 
-    /// Part of the bytes to send.
+    /// Returns a part of the bytes to send.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(
             offset <= self.area.len && len <= self.area.len - offset,
             "{offset}+{len} of {}",
             self.area.len
         );
-        // SAFETY: inside the elements of the send buffer that this slot holds; elements are initialised, and nobody writes
-        // a send buffer.
+        // SAFETY: inside the elements of the send buffer that this slot holds. Elements are initialized, and no code
+        // writes a send buffer.
         let start = unsafe { self.area.start.add(offset) };
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// The first `len` bytes, for the driver. The slot must not be released before the driver is done with them.
+    /// Returns the first `len` bytes for the driver. The slot must not be released before the driver has completed.
     pub(crate) fn range(&self, len: usize) -> LocalRange {
         assert!(
             len <= self.area.len,
@@ -291,7 +295,7 @@ impl Slot {
         unsafe { LocalRange::new(self.area.start, len) }
     }
 
-    /// Gives the buffer up for good: somebody may still write to it. The caller wakes the waker when it holds no lock.
+    /// Leaks the buffer, because a peer may still write to it. The caller must wake the returned waker without a lock.
     #[must_use]
     pub(crate) fn leak(&mut self) -> Option<Waker> {
         self.lent = false;
@@ -303,18 +307,18 @@ impl Slot {
     /// Takes the buffer of a complete operation.
     ///
     /// # Safety
-    /// `B` is the buffer's type.
+    /// `B` is the type of the buffer.
     pub(crate) unsafe fn take<B: Send + 'static>(&mut self) -> B {
         assert!(
             self.life.is_done() && !self.lent,
             "a buffer comes home when its operation is complete"
         );
-        // SAFETY: the caller's promise, and a complete operation's area is followed by nobody.
+        // SAFETY: the caller's promise, and no code accesses the area of a complete operation.
         unsafe { self.held.take() }
     }
 }
 
-/// The answer of [`Slot::room_for`].
+/// Result of [`Slot::room_for`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     Enough,
