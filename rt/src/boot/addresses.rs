@@ -1,4 +1,4 @@
-//! Where every rank's end of a network is: gathered on each node's board, and one record for each node between them.
+//! Exchanges the network addresses of all ranks: over each node's board, and with one record per node between nodes.
 
 use std::{fmt::Write, time::Duration};
 
@@ -6,11 +6,12 @@ use ripstop_fabric::shm::{Board, PeerState};
 
 use super::{Arrival, Boot, BootError};
 
-/// The board of this rank's node: the node's lowest rank makes it, and tells the others where it is. It costs one fence. The
-/// rank has arrived on it.
+/// Returns the board of this rank's node. The node's lowest rank makes it and publishes its address. Takes one fence.
+/// This rank has arrived on the board when this returns.
 ///
 /// # Errors
-/// A launcher that fails, no memory, a board that cannot be reached, with what to do, or ranks that stay away for `limit`.
+/// The launcher fails, there is no memory, the board cannot be reached, or ranks do not arrive within `limit`. The
+/// error says what to do.
 pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
     let io = |source| BootError::io("making the board of this node", source);
     let ranks = u32::try_from(boot.node.ranks.len()).unwrap_or(u32::MAX);
@@ -32,11 +33,11 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
     let Some((board, arrival)) = made else {
         return attach(boot, leader, &key);
     };
-    // For ranks that do not find the board by its address alone; without it those hear why.
+    // Serves ranks that cannot open the board by its address alone, and tells the others why that fails.
     let meeting = (ranks > 1).then(|| board.meet());
     let seconds = limit.as_secs();
     board.wait_for_all(limit).map_err(|attached| {
-        board.fail_absent(); // Nobody can come any more, once the maker has ended.
+        board.fail_absent(); // No rank can arrive any more once the maker has ended.
         BootError::Absent {
             attached,
             ranks,
@@ -49,7 +50,7 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
 }
 
 fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board, BootError> {
-    // It came to the fence, or is gone.
+    // The rank that makes the board has left or failed.
     let failed = BootError::Failed { rank: leader };
     let address = boot.exchange.get(leader, key)?.ok_or(failed)?;
     let board = Board::attach(&address)
@@ -58,16 +59,16 @@ fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board, BootError> {
     Ok(board)
 }
 
-/// Tells the other ranks this rank's address, of at most [`Board::NOTE_MAX`] bytes, and hears theirs, in the order of ranks.
+/// Publishes this rank's address, of at most [`Board::NOTE_MAX`] bytes, and returns the addresses of all ranks, in rank
+/// order.
 ///
-/// On a node it goes by the board; between nodes it costs each node one put, one fence, and one get for each node.
+/// Within a node this uses the board. Between nodes, each node needs one put, one fence, and one get for each node.
 ///
 /// # Errors
-/// A launcher that fails, a record that was not written by this function, or a rank of this node that says nothing for
-/// `limit`.
+/// The launcher fails, a record was not written by this function, or a rank of this node publishes nothing for `limit`.
 ///
 /// # Panics
-/// When the address is empty or too long, or this rank has left a note on the board before.
+/// Panics if the address is empty or too long, or if this rank has left a note on the board before.
 pub fn exchange(
     boot: &mut Boot,
     board: &Board,
@@ -78,7 +79,8 @@ pub fn exchange(
     hear(boot, board, limit)
 }
 
-/// The second half of [`exchange`]: this rank's address is on the board, so the others need nothing more of it.
+/// Second half of [`exchange`]: this rank's address is already on the board, so the others need nothing more from this
+/// rank.
 pub(crate) fn hear(
     boot: &mut Boot,
     board: &Board,
@@ -112,7 +114,8 @@ pub(crate) fn hear(
         .map_err(|_| BootError::Unheard { rank, seconds })
 }
 
-/// A rank that no earlier node's record has named leads a node: so nobody needs a list of nodes.
+/// Collects the records of all nodes. A rank that no earlier node's record names is the lowest one of its node, so no
+/// list of nodes is needed.
 fn gather(boot: &mut Boot) -> Result<Vec<Vec<u8>>, BootError> {
     let mut addresses = vec![Vec::new(); boot.size as usize];
     for leader in 0..boot.size {
@@ -142,12 +145,12 @@ fn key(leader: u32) -> String {
     format!("ripstop-node-{leader}")
 }
 
-/// `rank:hex,rank:hex`
+/// Formats a record as `rank:hex,rank:hex`.
 fn write(ranks: &[u32], addresses: &[Vec<u8>]) -> String {
     let mut record = String::new();
     for (rank, address) in ranks.iter().zip(addresses) {
         let comma = if record.is_empty() { "" } else { "," };
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = write!(record, "{comma}{rank}:");
         for byte in address {
             let _ = write!(record, "{byte:02x}");

@@ -1,37 +1,37 @@
-//! A rank on its node's board that has no driver yet.
+//! A rank's arrival on its node's board, before the rank has a driver.
 
 use ripstop_fabric::shm::Board;
 
-/// A rank's arrival on its node's board. Dropped before it [stays](Self::stay), the rank has failed, and the others hear of it:
-/// while its process lives nothing else tells them.
+/// Guard of a rank's arrival on its node's board. If it is dropped before [`stay`](Self::stay), the rank counts as
+/// failed and the other ranks are notified, because nothing else notifies them while the process lives.
 #[derive(Debug)]
 #[must_use = "dropped, the rank has failed"]
 pub(crate) struct Arrival {
     board: Board,
     place: u32,
-    /// The line is this rank's, and nobody else says how it ends.
+    /// True if this rank has the place, and no other object reports how the rank ends.
     ours: bool,
 }
 
 impl Arrival {
-    /// Comes to the board, where no other rank has this place.
+    /// Arrives at the board, in a place that no other rank has.
     pub(crate) fn new(board: &Board, place: u32) -> Self {
         let ours = board.arrive(place);
         Self::known(board, place, ours)
     }
 
-    /// `ours` says whether this rank has come to the board, and nobody else to its place.
+    /// Creates a guard for a known arrival. `ours` is true if this rank has arrived, and no other rank in its place.
     pub(crate) fn known(board: &Board, place: u32, ours: bool) -> Self {
         let board = board.clone();
         Self { board, place, ours }
     }
 
-    /// The same once more: the rank has failed when one of them is dropped before it stays.
+    /// Returns a second guard. The rank counts as failed if either is dropped before it stays.
     pub(crate) fn again(&self) -> Self {
         Self::known(&self.board, self.place, self.ours)
     }
 
-    /// From here on the rank's driver says how it ends, or another arrival.
+    /// Releases the guard. From here on, the rank's driver, or another guard, reports how the rank ends.
     pub(crate) fn stay(mut self) {
         self.ours = false;
     }

@@ -1,16 +1,16 @@
-//! The environment of a process as a value, and what launchers leave in it.
+//! The environment variables of a process as a value, and the variables that launchers set.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::BootError;
 
-/// Environment variables by name. A value, so that tests need no process of their own.
+/// Environment variables by name. A value, so that tests need no separate process.
 #[derive(Clone, Debug, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The variables of this process; those that are not UTF-8 are left out.
+    /// Returns the variables of this process, without those that are not UTF-8.
     #[must_use]
     pub fn of_process() -> Self {
         std::env::vars_os()
@@ -18,7 +18,7 @@ impl Environment {
             .collect()
     }
 
-    /// The value of `name`; an empty one counts as unset.
+    /// Returns the value of `name`. An empty value counts as unset.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
@@ -27,7 +27,7 @@ impl Environment {
             .filter(|value| !value.is_empty())
     }
 
-    /// The value of `name` as a number in `least..=most`.
+    /// Returns the value of `name` as a number in `least..=most`.
     pub(super) fn number(
         &self,
         name: &'static str,
@@ -46,7 +46,7 @@ impl Environment {
         })
     }
 
-    /// The time limit for every answer of the launcher.
+    /// Returns the time limit for every answer of the launcher.
     pub(super) fn answer_limit(&self) -> Result<Duration, BootError> {
         let seconds = self
             .number("RIPSTOP_BOOT_TIMEOUT", 1, 86_400)?
@@ -54,12 +54,13 @@ impl Environment {
         Ok(Duration::from_secs(u64::from(seconds)))
     }
 
-    /// Refuses to be one rank when a launcher's variables say that there are more.
+    /// Returns an error if a launcher's variables say that the job has more than one rank.
     pub(super) fn check_alone(&self) -> Result<(), BootError> {
         self.check(|_| true, "")
     }
 
-    /// Refuses to be the only rank of a job that was `found`, when a launcher of another family says that there are more.
+    /// Returns an error if the job found by `found` has one rank, and another launcher's variables say that there are
+    /// more.
     pub(super) fn check_job_of_one(&self, found: &str) -> Result<(), BootError> {
         self.check(Hint::is_of_ranks, &format!(" (and {found} knows of one)"))
     }
@@ -99,7 +100,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// A variable by which a launcher says how many ranks there are, or that this is not the first of them.
+/// A variable with which a launcher announces the number of ranks, or that this is not rank 0.
 struct Hint {
     variable: &'static str,
     launcher: &'static str,
@@ -107,7 +108,8 @@ struct Hint {
 }
 
 impl Hint {
-    /// Only ranks have it. Others are of an allocation, or of what starts launchers' own processes on its nodes.
+    /// Returns true if only ranks have this variable. Other variables describe an allocation, or are set for the
+    /// launchers' own processes on its nodes.
     fn is_of_ranks(&self) -> bool {
         ["OMPI_", "PMI_", "MV2_", "PMIX_"]
             .iter()
@@ -157,7 +159,8 @@ const fn rank(variable: &'static str, launcher: &'static str) -> Hint {
     }
 }
 
-/// Counts before ranks: the advice can name the number then. `SLURM_NTASKS` last: the others are set by what `srun` started.
+/// Counts come before ranks, because the advice can then name the number. `SLURM_NTASKS` is last, because the others
+/// are set by programs that `srun` started.
 const HINTS: &[Hint] = &[
     count("OMPI_COMM_WORLD_SIZE", "Open MPI's launcher"),
     count(
@@ -174,5 +177,6 @@ const HINTS: &[Hint] = &[
     rank("SLURM_PROCID", "Slurm"),
 ];
 
-/// Long enough for a program that hundreds of nodes load from one file server; short enough to end before the patience does.
+/// Default time limit in seconds. Long enough for a program that hundreds of nodes load from one file server, and short
+/// enough for a waiting user.
 const ANSWER_LIMIT_S: u32 = 60;

@@ -1,126 +1,128 @@
-//! What can go wrong before a job runs, and who must act.
+//! Errors that can happen before a job runs. Each says which party must act.
 
 use std::{fmt, io};
 
-/// Why a process could not join its job, or a job could not exchange its addresses.
+/// Reason why a process could not join its job, or why a job could not exchange its addresses.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BootError {
-    /// The user: a variable of the environment has a value that cannot be meant.
+    /// The user: an environment variable has an invalid value.
     Variable {
-        /// Its name.
+        /// Name of the variable.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable.
         value: String,
-        /// What it may be.
+        /// Description of the allowed values.
         expected: String,
     },
     /// The program: this process has joined its job before.
     JoinedBefore {
-        /// The number of its connection to the launcher.
+        /// Descriptor number of the connection to the launcher.
         fd: u32,
     },
-    /// The user: a rank has started this program, which is no rank itself.
+    /// The user: a rank started this program, which is not a rank itself.
     NotARank {
-        /// The number that the rank's connection to the launcher had.
+        /// Descriptor number that the rank's connection to the launcher had.
         fd: u32,
     },
-    /// The user: the job was started by something that this process cannot talk to, so it would run as many jobs of one rank.
+    /// The user: the job was started by a launcher that this process cannot talk to, so every process would be a job of
+    /// one rank.
     WrongLauncher {
-        /// The variable and value that show it.
+        /// Variable and value that show it.
         evidence: String,
-        /// What to type instead.
+        /// Command to use instead.
         advice: String,
     },
-    /// The caller: a key that no launcher carries.
+    /// The caller: a key that no launcher accepts.
     Key {
         /// The key.
         key: String,
     },
-    /// The caller: a value that no launcher carries.
+    /// The caller: a value that no launcher accepts.
     Value {
-        /// Its key.
+        /// Key of the value.
         key: String,
-        /// What is wrong with it.
+        /// Problem with the value.
         why: String,
     },
-    /// The launcher answered something that makes no sense.
+    /// The launcher's answer makes no sense.
     Garbled {
-        /// What it was asked.
+        /// Request that was sent.
         request: String,
-        /// What it answered, shortened and escaped.
+        /// Answer of the launcher, shortened and escaped.
         answer: String,
-        /// What was wrong with that.
+        /// Problem with the answer.
         why: String,
     },
     /// The launcher refused a request.
     Refused {
-        /// What it was asked.
+        /// Request that was sent.
         request: String,
-        /// What it answered, shortened and escaped.
+        /// Answer of the launcher, shortened and escaped.
         answer: String,
     },
-    /// The launcher did not answer in time. In a fence this means that some rank has not reached it.
+    /// The launcher did not answer in time. In a fence, this means that some rank has not reached the fence.
     Silent {
-        /// What it was asked.
+        /// Request that was sent.
         request: String,
-        /// The limit, in seconds.
+        /// Time limit, in seconds.
         seconds: u64,
     },
     /// The launcher closed the connection: it has ended, or is ending the job.
     LauncherGone {
-        /// What it was asked.
+        /// Request that was sent.
         request: String,
     },
     /// A rank left the job before this fence, so the fence can never be passed.
     RankGone {
-        /// The rank.
+        /// The rank that left.
         rank: u32,
     },
-    /// Ranks of this node have not come to its board.
+    /// Ranks of this node have not arrived at the node's board.
     Absent {
-        /// How many have, without this one.
+        /// Number of ranks that have arrived, without this one.
         attached: u32,
-        /// How many there are, with this one.
+        /// Number of ranks on the node, with this one.
         ranks: u32,
-        /// How long nobody came, in seconds.
+        /// Time without a new arrival, in seconds.
         seconds: u64,
     },
-    /// A rank of this node has not said where it is.
+    /// A rank of this node has not published its address.
     Unheard {
         /// The rank.
         rank: u32,
-        /// How long nothing new was heard, in seconds.
+        /// Time without any new address, in seconds.
         seconds: u64,
     },
-    /// A rank of this node has failed before it said where it is.
+    /// A rank of this node failed before it published its address.
     Failed {
         /// The rank.
         rank: u32,
     },
-    /// The lowest rank of a node has not published where its ranks are, or something else in its place.
+    /// The lowest rank of a node has not published the addresses of its ranks, or has published something else in their
+    /// place.
     Record {
-        /// The rank.
+        /// Lowest rank of the node.
         leader: u32,
-        /// What was there, shortened and escaped.
+        /// What was found instead, shortened and escaped.
         found: String,
     },
-    /// A rank asked for the end of the job.
+    /// A rank asked to end the job.
     Aborted {
         /// The rank.
         rank: u32,
-        /// Its exit code.
+        /// Exit code that it gave.
         code: i32,
-        /// Its reason.
+        /// Reason that it gave.
         why: String,
     },
     /// The program: this exchange was finalized, or has failed before.
     Over,
-    /// The machine, with its reason.
+    /// The machine: an operating system call failed.
     Io {
-        /// What was being done.
+        /// What the process was doing.
         doing: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
@@ -142,7 +144,7 @@ impl BootError {
     }
 }
 
-/// What else may have closed the connection, if this is the first request.
+/// Returns another possible reason for a closed connection, if this is the first request.
 fn or_left_before(request: &str) -> &'static str {
     if request.starts_with("cmd=init") {
         "; or an earlier program of this rank has left the job, which a rank joins once: start each program with its own \
@@ -226,7 +228,7 @@ impl fmt::Display for BootError {
 }
 
 impl BootError {
-    /// Of a process that cannot join.
+    /// Writes the errors of a process that cannot join.
     fn fmt_unjoined(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::JoinedBefore { fd } => write!(
@@ -244,7 +246,7 @@ impl BootError {
         }
     }
 
-    /// Of ranks of this node.
+    /// Writes the errors about ranks of this node.
     fn fmt_late(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = match self {
             Self::Absent {
@@ -284,7 +286,7 @@ impl std::error::Error for BootError {
     }
 }
 
-/// Foreign text, made safe to print: escaped, and no longer than fits a line.
+/// Returns foreign text that is safe to print: escaped, and shortened to fit a line.
 pub(super) fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 120;
     let mut shown: String = text

@@ -1,35 +1,36 @@
-//! Which rank failed first, and which ended because of it. Pure: reports and ends go in, a finding comes out.
+//! Finds out which rank failed first, and which ranks ended because of it. Pure: reports and process ends go in, a
+//! finding comes out.
 //!
-//! A rank says which peer it lost before its application can know, so before it can end over that. So a rank that ended badly and
-//! blamed a peer is a consequence of how that peer ended, and the rank that blamed no peer is the cause. Where a blamed peer
-//! has not ended yet, the finding is to wait: a process that prints a long trace, or writes a core, ends later than those
-//! it takes along.
+//! A rank reports that it lost a peer before its application is notified, so before it can end because of that. So a
+//! rank that ended badly and blamed a peer is a consequence of that peer's end, and a rank that blamed no peer is the
+//! cause. If a blamed peer has not ended yet, the finding is to wait: a process that prints a long trace, or writes a
+//! core dump, ends later than the ranks that fail because of it.
 
 use std::collections::BTreeSet;
 
 use super::report::{Leaving, Report};
 
-/// The exit code of a rank that ends because of a peer.
+/// Exit code of a rank that ends because of a peer.
 pub const ENDED_BY_PEER: u8 = 75;
 
-/// What is known of all ranks of a job.
+/// Everything known about the ranks of a job.
 #[derive(Debug)]
 pub struct Inquest {
     ranks: Vec<Fate>,
-    /// Ranks that ended badly, in the order in which they did; those about which all was said are not here any more.
+    /// Ranks that ended badly and were not yet reported to the user, in the order in which they ended.
     open: Vec<u32>,
-    /// Reports so far.
+    /// Number of reports so far.
     reports: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Fate {
     end: Option<End>,
-    /// Peers, when they were blamed, and how they left.
+    /// Blamed peers: number of the report, the peer, and how it left.
     blames: Vec<(u64, u32, Leaving)>,
     panicked: Option<(u64, String)>,
     gave_up: Option<String>,
-    /// The failure of this rank has been told.
+    /// True once the failure of this rank was reported to the user.
     told: bool,
 }
 
@@ -37,13 +38,13 @@ struct Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "of those who start ranks")]
 pub enum End {
-    /// With code 0, in good order.
+    /// With code 0 after leaving the job properly.
     Well,
-    /// With code 0, and without leaving the job: its peers take it for failed.
+    /// With code 0 but without leaving the job, so its peers consider it failed.
     Unclosed,
-    /// With this code.
+    /// With this exit code.
     Code(u8),
-    /// By itself, with SIGABRT: a panic that may not unwind ends so.
+    /// By its own SIGABRT, for example because of a panic that must not unwind.
     Aborted,
     /// By another signal.
     Killed,
@@ -55,24 +56,25 @@ impl End {
     }
 }
 
-/// What to do next.
+/// Next action of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "of those who start ranks")]
 pub enum Finding {
-    /// Nothing is wrong, or all that is has been told.
+    /// Nothing is wrong, or everything has been reported to the user.
     Nothing,
     /// This rank is the cause.
     Cause(u32),
-    /// This rank ended because of one that has been told.
+    /// This rank ended because of one that has been reported.
     Follows(u32),
-    /// Ranks ended because of this one, which has not ended yet. It failed, as they say, or it may still do so.
+    /// Ranks ended because of this one, which has not ended yet. It failed, as they say, or may still end in another
+    /// way.
     Awaits(u32, Leaving),
-    /// Ranks ended because of others, which they did not name.
+    /// Ranks ended because of peers that they did not name.
     AwaitsAny,
 }
 
 impl Inquest {
-    /// Of so many ranks, which live.
+    /// Starts with `ranks` live ranks.
     #[must_use]
     pub fn new(ranks: u32) -> Self {
         Self {
@@ -82,10 +84,10 @@ impl Inquest {
         }
     }
 
-    /// A rank reported something.
+    /// Handles a report of a rank.
     ///
     /// # Errors
-    /// The report makes no sense.
+    /// Describes why the report makes no sense.
     pub fn hear(&mut self, rank: u32, report: Report) -> Result<(), String> {
         self.reports += 1;
         let (now, size) = (self.reports, self.ranks.len());
@@ -103,7 +105,7 @@ impl Inquest {
                     fate.blames.push((now, peer, how));
                 }
             }
-            // The end of a panic, of which the beginning may have been reported.
+            // The end of a panic whose beginning may already have been reported.
             Report::Panicked { at } if at.is_empty() && fate.panicked.is_some() => {}
             Report::Panicked { at } => fate.panicked = Some((now, at)),
             Report::GivesUp { why } => fate.gave_up = Some(why),
@@ -111,7 +113,7 @@ impl Inquest {
         Ok(())
     }
 
-    /// A rank ended.
+    /// Records that a rank ended.
     pub fn end(&mut self, rank: u32, end: End) {
         self.ranks[rank as usize].end = Some(end);
         if end.is_bad() {
@@ -119,7 +121,7 @@ impl Inquest {
         }
     }
 
-    /// What follows from all that is known.
+    /// Returns the finding from everything known so far.
     #[must_use]
     pub fn finding(&self) -> Finding {
         if self.open.is_empty() {
@@ -150,7 +152,7 @@ impl Inquest {
         }
     }
 
-    /// The cause, as far as it is known now: for when nothing more is waited for.
+    /// Returns the most likely cause, for when the launcher waits no longer.
     #[must_use]
     pub fn likeliest(&self) -> u32 {
         let edges = self.open.iter().flat_map(|&rank| {
@@ -175,7 +177,8 @@ impl Inquest {
         at
     }
 
-    /// The cause has been told. Those that ended because of it so far: nothing more is to be said of them either.
+    /// Records that the cause was reported. Returns the ranks that ended because of it so far, which need no report of
+    /// their own.
     pub fn tell(&mut self, cause: u32) -> Vec<u32> {
         self.close(cause);
         let mut followers = Vec::new();
@@ -194,7 +197,7 @@ impl Inquest {
         self.open.retain(|&open| open != rank);
     }
 
-    /// Where the rank panicked last.
+    /// Returns the location of the rank's last panic.
     #[must_use]
     pub fn panicked_at(&self, rank: u32) -> Option<&str> {
         let panicked = self.ranks[rank as usize].panicked.as_ref();
@@ -203,25 +206,25 @@ impl Inquest {
             .filter(|at| !at.is_empty())
     }
 
-    /// The error with which the rank gave up.
+    /// Returns the error with which the rank gave up.
     #[must_use]
     pub fn gave_up(&self, rank: u32) -> Option<&str> {
         self.ranks[rank as usize].gave_up.as_deref()
     }
 
-    /// The peer that the rank blamed first.
+    /// Returns the peer that the rank blamed first.
     #[must_use]
     pub fn blamed_by(&self, rank: u32) -> Option<u32> {
         self.blames(rank).first().map(|&(_, peer, _)| peer)
     }
 
-    /// How the rank ended.
+    /// Returns how the rank ended.
     #[must_use]
     pub fn end_of(&self, rank: u32) -> Option<End> {
         self.ranks[rank as usize].end
     }
 
-    /// Whether the rank ended because of a peer, and not by a signal.
+    /// Returns true if the rank ended because of a peer, and not by a signal.
     #[must_use]
     pub fn gave_in(&self, rank: u32) -> bool {
         let fate = &self.ranks[rank as usize];
@@ -237,25 +240,25 @@ impl Inquest {
         end.is_some_and(|end| end != End::Well)
     }
 
-    /// It ended for a reason of its own.
+    /// Returns true if the rank ended for a reason of its own.
     fn is_cause(&self, rank: u32) -> bool {
         let fate = &self.ranks[rank as usize];
         if self.gave_in(rank) {
             return false;
         }
         if fate.end == Some(End::Killed) {
-            return true; // From outside, or by a fault of its own, whatever happened before.
+            return true; // Killed from outside, or by its own fault, whatever happened before.
         }
         let Some(&(blamed, ..)) = fate.blames.first() else {
             return true;
         };
-        // A panic unwinds, and meanwhile others may leave because of it. It ends with this code, or in an abort.
+        // A panic unwinds, and meanwhile other ranks may leave because of it. It ends with code 101, or in an abort.
         let by_panic = matches!(fate.end, Some(End::Code(101) | End::Aborted));
         let panicked = fate.panicked.as_ref().map(|&(when, _)| when);
         by_panic && panicked.is_some_and(|panicked| panicked < blamed)
     }
 
-    /// The peer that it blames, where that peer has not ended.
+    /// Returns the blamed peer that has not ended.
     fn awaited(&self, rank: u32) -> Option<(u32, Leaving)> {
         let lives = |&(_, peer, how): &(u64, u32, Leaving)| {
             let end = self.ranks[peer as usize].end;
@@ -288,7 +291,7 @@ impl Inquest {
     }
 }
 
-/// So many peers are enough to find out which rank failed first.
+/// Maximum number of recorded peers, which is enough to find out which rank failed first.
 const BLAMES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -399,7 +402,7 @@ mod tests {
         job.end(1, End::Code(101));
         assert_eq!(job.finding(), Finding::Cause(1));
         let mut job = Inquest::new(3);
-        job.panic(0); // It was caught.
+        job.panic(0); // The panic was caught.
         job.blame(0, 1, Failed);
         job.panic(0);
         job.end(0, End::Code(101));
@@ -429,7 +432,7 @@ mod tests {
 
     #[test]
     fn no_reports_and_ends_hang_it_or_make_it_panic() {
-        let mut state = 11_u32; // The seed.
+        let mut state = 11_u32; // Seed of the random numbers.
         let mut any = |below: u32| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 16) % below

@@ -1,13 +1,14 @@
-//! `PMI_process_mapping`: which rank is on which node, in the words of a process manager.
+//! Parses `PMI_process_mapping`, in which a process manager describes which rank is on which node.
 //!
-//! `(vector,(0,1,3),(1,1,1))` is a list of blocks (first node, nodes, ranks on each): 3 ranks on node 0, then 1 on node 1. The
-//! list starts over until all ranks are placed, so `(vector,(0,2,1))` deals ranks to two nodes in turn.
+//! `(vector,(0,1,3),(1,1,1))` is a list of blocks (first node, number of nodes, ranks on each): 3 ranks on node 0, then
+//! 1 on node 1. The list repeats until all ranks are placed, so `(vector,(0,2,1))` places ranks on two nodes
+//! alternately.
 
 use std::collections::BTreeMap;
 
 use super::Node;
 
-/// The node of `rank` in a job of `size` ranks. The error says what is wrong with `mapping`.
+/// Returns the node of `rank` in a job of `size` ranks. The error says what is wrong with `mapping`.
 pub(super) fn node_of(rank: u32, size: u32, mapping: &str) -> Result<Node, String> {
     let blocks = parse(mapping)?;
     let mine = places(&blocks, size)
@@ -34,7 +35,8 @@ fn most_on_a_node(blocks: &[Block], size: u32) -> u32 {
     nodes.into_values().max().unwrap_or(0)
 }
 
-/// How many ranks each node has, if that is as many in a row everywhere; the last may have fewer.
+/// Returns the number of consecutive ranks on each node, if all nodes have the same number; the last node may have
+/// fewer.
 fn in_a_row(blocks: &[Block], size: u32) -> Option<u32> {
     let mut all = places(blocks, size).peekable();
     let each = all.peek().map(|place| place.end - place.first)?;
@@ -58,7 +60,7 @@ struct Block {
     ranks_each: u32,
 }
 
-/// Ranks `first..end` are on `node`.
+/// The ranks `first..end`, which are on `node`.
 struct Place {
     node: u32,
     first: u32,
@@ -89,7 +91,8 @@ fn parse(mapping: &str) -> Result<Vec<Block>, String> {
     }
 }
 
-/// A block without ranks places nothing and is left out, so that walking the others always gets on.
+/// Parses a block. A block without ranks places nothing and is dropped, so that iterating over the others always makes
+/// progress.
 fn parse_block(numbers: &str) -> Result<Option<Block>, String> {
     let numbers: Vec<u32> = numbers
         .split(',')
@@ -112,7 +115,7 @@ fn parse_block(numbers: &str) -> Result<Option<Block>, String> {
     }))
 }
 
-/// Walks the nodes in the order in which they receive ranks, until all `size` are placed.
+/// Iterates over the nodes in the order in which they receive ranks, until all `size` ranks are placed.
 fn places(blocks: &[Block], size: u32) -> impl Iterator<Item = Place> + '_ {
     let turns = blocks.iter().flat_map(|block| {
         (block.node..block.node + block.nodes).map(|node| (node, block.ranks_each))

@@ -1,9 +1,10 @@
-//! Bootstrap: which rank am I, who is on my node, and how do I tell the others my address.
+//! Bootstrap: finds out which rank this is and which ranks share its node, and exchanges addresses between ranks.
 //!
-//! [`discover`] finds out from the environment how this process was started; [`threads()`] makes the ranks of one process.
-//! Both end in a [`Boot`], whose [`Exchange`] is a small table of strings: what was [`put`](Exchange::put) by anyone before a
-//! [`fence`](Exchange::fence) can be [read](Exchange::get) by everyone after it. Nothing else of a launcher is used, so that
-//! one binary starts under `ripstop run`, `mpiexec.hydra`, `srun --mpi=pmi2` or `--mpi=pmix`, Open MPI's `mpirun`, or alone.
+//! [`discover`] finds out from the environment how this process was started. [`threads()`] makes the ranks of one
+//! process. Both return a [`Boot`] with an [`Exchange`], a small table of strings: a value that any rank
+//! [put](Exchange::put) before a [`fence`](Exchange::fence) can be [read](Exchange::get) by all ranks after it. No
+//! other service of a launcher is used, so one binary starts under `ripstop run`, `mpiexec.hydra`, `srun --mpi=pmi2` or
+//! `--mpi=pmix`, Open MPI's `mpirun`, or alone.
 
 mod addresses;
 mod arrival;
@@ -39,20 +40,20 @@ use turns::Turns;
 /// A rank that knows its place in its job.
 #[derive(Debug)]
 pub struct Boot {
-    /// This rank, in `0..size`.
+    /// Number of this rank, in `0..size`.
     pub rank: u32,
-    /// How many ranks the job has; at least 1.
+    /// Number of ranks in the job; at least 1.
     pub size: u32,
-    /// The ranks on the same node.
+    /// Ranks on the same node.
     pub node: Node,
-    /// The table shared by all ranks of the job.
+    /// Table shared by all ranks of the job.
     pub exchange: Box<dyn Exchange>,
-    /// What was found: `"pmi-1"`, `"pmix"`, `"threads"` or `"singleton"`.
+    /// Method by which the job was found: `"pmi-1"`, `"pmix"`, `"threads"` or `"singleton"`.
     pub found: &'static str,
 }
 
 impl Boot {
-    /// Twice the same rank, for those who use its exchange one after the other.
+    /// Splits the boot handle in two that share one exchange; calls are serialized.
     pub(crate) fn twice(self) -> (Self, Self) {
         let turns = Turns(Arc::new(Mutex::new(self.exchange)));
         let (rank, size, node, found) = (self.rank, self.size, self.node.clone(), self.found);
@@ -67,7 +68,7 @@ impl Boot {
         (Self { exchange, ..self }, other)
     }
 
-    /// Which of its node's ranks this is, in `0..node.ranks.len()`.
+    /// Returns the index of this rank among the ranks of its node, in `0..node.ranks.len()`.
     pub(crate) fn on_node(&self) -> u32 {
         let lower = self.node.ranks.iter().filter(|&&rank| rank < self.rank);
         u32::try_from(lower.count()).unwrap_or(u32::MAX)
@@ -77,17 +78,17 @@ impl Boot {
 /// The ranks that share a node, so that they can share memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// World ranks on this node, ascending; this rank is one of them.
+    /// World ranks on this node, in ascending order, including this rank.
     pub ranks: Vec<u32>,
-    /// How many ranks in a row each node of the job has, or the last one fewer; 1 if they have different numbers, or these do not
-    /// follow each other; nothing if that is not known.
+    /// Number of consecutive ranks on each node of the job; the last node may have fewer. 1 if nodes have different
+    /// numbers of ranks, or if ranks of a node are not consecutive; `None` if that is not known.
     pub each: Option<u32>,
-    /// The most ranks that any node of the job has: the same on all ranks.
+    /// Maximum number of ranks on any node of the job, which is the same on all ranks.
     pub most: u32,
 }
 
 impl Node {
-    /// The only one of a job.
+    /// Returns the only node of a job.
     #[must_use]
     pub fn only(size: u32) -> Self {
         Self {
@@ -97,10 +98,10 @@ impl Node {
         }
     }
 
-    /// The rank that speaks for the node: the lowest.
+    /// Returns the rank that acts for the node, which is the lowest one.
     ///
     /// # Panics
-    /// When `ranks` was emptied by hand.
+    /// Panics if `ranks` was emptied by hand.
     #[must_use]
     pub fn leader(&self) -> u32 {
         self.ranks[0]
@@ -109,31 +110,33 @@ impl Node {
 
 /// A table of strings shared by all ranks of a job.
 ///
-/// A value can be read once the fence after its put has been passed, by nobody earlier: not even by its own rank.
+/// A value can be read only after the fence that follows its put, even by the rank that put it.
 pub trait Exchange: Send + Debug {
-    /// Stores `value` under `key`, for everybody, from the next fence on. A later put of the same key replaces it.
+    /// Stores `value` under `key` for all ranks, from the next fence on. A later put of the same key replaces it.
     ///
-    /// A key has 1 to 48 characters, a value at most 1 MiB; both of printable ASCII without spaces, and keys without `=`.
-    /// Long values are split for a server that takes only short ones.
+    /// A key has 1 to 48 characters, and a value at most 1 MiB. Both consist of printable ASCII without spaces, and
+    /// keys have no `=`. Long values are split for servers that accept only short ones.
     ///
     /// # Errors
-    /// A key or value outside these limits, or a launcher that fails.
+    /// The key or value is outside these limits, or the launcher fails.
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError>;
 
-    /// Waits until every rank has called it, and publishes what they have put.
+    /// Waits until every rank has called this, and publishes what they have put.
     ///
     /// # Errors
     /// A rank has left the job, or the launcher fails.
     fn fence(&mut self) -> Result<(), BootError>;
 
-    /// The value that the rank `from` had put under `key` before the last fence, if any.
+    /// Returns the value that rank `from` had put under `key` before the last fence, if any.
     ///
     /// # Errors
-    /// A key outside the limits of [`put`](Self::put), a value that was not written by this crate, or a launcher that fails.
+    /// The key is outside the limits of [`put`](Self::put), the value was not written by this crate, or the launcher
+    /// fails.
     fn get(&mut self, from: u32, key: &str) -> Result<Option<String>, BootError>;
 
-    /// Says that the start is over: nothing follows but [`abort`](Self::abort) or [`finalize`](Self::finalize). From here to
-    /// `finalize` the end of `ripstop run`, whatever ends it, is the end of a process that it started, also behind a script.
+    /// Declares that the start is complete: only [`abort`](Self::abort) or [`finalize`](Self::finalize) may follow.
+    /// Until `finalize`, this process ends when its `ripstop run` ends for whatever reason, even if a script lies
+    /// between the two.
     ///
     /// # Errors
     /// The launcher has ended.
@@ -141,33 +144,37 @@ pub trait Exchange: Send + Debug {
         Ok(())
     }
 
-    /// Where this rank says which peers it lost, and that it panicked: nothing where the launcher does not listen.
+    /// Returns the connection on which this rank reports lost peers and panics; `None` if the launcher does not accept
+    /// reports.
     #[doc(hidden)]
     fn reporter(&self) -> Option<Reporter> {
         None
     }
 
-    /// Asks the launcher to end the whole job with exit code `code`. Returns; the caller should then end its process.
+    /// Asks the launcher to end the whole job with exit code `code`. Returns, and the caller should then end its
+    /// process.
     fn abort(&mut self, code: i32, why: &str);
 
-    /// Leaves the job in good order. A second call does nothing.
+    /// Leaves the job properly. A second call does nothing.
     ///
     /// # Errors
-    /// A launcher that fails.
+    /// The launcher fails.
     fn finalize(&mut self) -> Result<(), BootError>;
 }
 
-const _: Option<&dyn Exchange> = None; // stays dyn-compatible
+const _: Option<&dyn Exchange> = None; // must stay dyn-compatible
 
 /// Finds out how this process was started, and joins its job.
 ///
-/// `RIPSTOP_BOOT` (`pmi1`, `pmix` or `singleton`) decides when it is set; else an inherited connection in `PMI_FD` does, else
-/// `PMIX_NAMESPACE` and `PMIX_RANK`; else the process is alone. Alone, or a job of one rank, it may be by mistake: where a
-/// launcher's variables say that it has company which it cannot reach, that is an error, not many jobs of one rank each.
+/// `RIPSTOP_BOOT` (`pmi1`, `pmix` or `singleton`) decides if it is set. Otherwise an inherited connection in `PMI_FD`
+/// decides, otherwise `PMIX_NAMESPACE` and `PMIX_RANK`. Otherwise the process is alone.
+///
+/// A process that is alone, or in a job of one rank, may be so by mistake. If a launcher's variables say that there are
+/// other ranks that it cannot reach, that is an error; otherwise many jobs of one rank each would run.
 /// `RIPSTOP_BOOT_TIMEOUT` is the time limit for every answer of the launcher, in seconds.
 ///
 /// # Errors
-/// A variable with a bad value, a launcher that was used wrongly or that does not answer. Each says what to do.
+/// A variable has a bad value, or the launcher was used wrongly or does not answer. Each error says what to do.
 pub fn discover(environment: &Environment) -> Result<Boot, BootError> {
     match environment.get("RIPSTOP_BOOT") {
         Some("pmi1") => pmi1::join(environment),
@@ -197,7 +204,7 @@ fn find(environment: &Environment) -> Result<Boot, BootError> {
     Ok(boot)
 }
 
-/// What the launcher that started this process speaks.
+/// Protocol of the launcher that started this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Pmi1,
@@ -206,22 +213,24 @@ enum Family {
 }
 
 impl Family {
-    /// Below two launchers there are variables of both. A connection of PMI-1 reaches only whom its launcher has started, for a
-    /// server of PMIx closes it in its ranks; so it says which of the two is the inner one.
+    /// Returns the protocol of the inner launcher.
+    /// Below two nested launchers, variables of both are set. A PMI-1 connection reaches only processes that its
+    /// launcher has started, because a PMIx server closes it in its ranks. So an inherited connection shows that the
+    /// PMI-1 launcher is the inner one.
     fn of(environment: &Environment) -> Self {
         if pmi1::is_connected(environment) {
             Self::Pmi1
         } else if pmix::is_offered(environment) {
             Self::Pmix
         } else if environment.get("PMI_FD").is_some() {
-            Self::Pmi1 // Which says what is wrong with it.
+            Self::Pmi1 // its error says what is wrong with the variable
         } else {
             Self::None
         }
     }
 }
 
-/// One rank of a job whose ranks share a node and have met already: there is nothing left to exchange.
+/// Returns one rank of a job whose ranks share a node and have already met, so that nothing remains to exchange.
 pub(crate) fn one_of(rank: u32, size: u32) -> Boot {
     Boot {
         rank,
@@ -231,7 +240,7 @@ pub(crate) fn one_of(rank: u32, size: u32) -> Boot {
     }
 }
 
-/// Checks what every exchange promises to check, so that a program meets the limits on its laptop first.
+/// Checks the limits that every exchange promises to check, so that a program already meets them on a laptop.
 fn check_key(key: &str) -> Result<(), BootError> {
     let fine = !key.is_empty()
         && key.len() <= KEY_MAX
@@ -263,7 +272,7 @@ fn check_value(key: &str, value: &str) -> Result<(), BootError> {
     })
 }
 
-/// Hydra cuts keys at 63 bytes; the rest is for the number of a piece and to spare.
+/// Hydra cuts keys at 63 bytes. The rest is for the number of a piece, with some reserve.
 const KEY_MAX: usize = 48;
 const VALUE_MAX: usize = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! A job of one rank, with nobody to talk to. The same rules hold: a put can be read after the next fence.
+//! A job of one rank without peers. Like in other jobs, a put can be read only after the next fence.
 
 use std::collections::BTreeMap;
 

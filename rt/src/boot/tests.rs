@@ -178,7 +178,7 @@ fn threads_exchange_what_they_put_before_the_fence() {
 fn a_thread_that_leaves_fails_the_fence_of_the_others() {
     let mut boots = threads(3);
     drop(boots.remove(1));
-    // As many as there are ranks: those that failed are in no later one.
+    // Three fences for three ranks: the ranks whose fence failed do not count in a later one.
     for boot in [0, 1, 0] {
         let error = boots[boot].exchange.fence().unwrap_err();
         assert!(matches!(error, BootError::RankGone { rank: 1 }), "{error}");
@@ -203,7 +203,7 @@ proptest! {
     #[test]
     fn no_environment_panics(name in 0_usize..5, value in "[ -~]{0,12}", size in "-?[0-9]{0,12}", fd in any::<bool>()) {
         let names = ["PMI_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "RIPSTOP_BOOT", "RIPSTOP_BOOT_TIMEOUT"];
-        // A number that is certainly not open: the others belong to tests that run at the same time.
+        // A number that is certainly not an open descriptor. Open ones belong to tests that run at the same time.
         let fd = if fd { "1000000" } else { "" };
         let _ = discover(&environment(&[("PMI_RANK", "0"), (names[name], &value), ("PMI_SIZE", &size), ("PMI_FD", fd)]));
     }

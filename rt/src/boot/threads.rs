@@ -1,13 +1,13 @@
-//! The ranks of a job as threads of one process: a shared table and a barrier that ends when a rank leaves.
+//! The ranks of a job as threads of one process: a shared table, and a barrier that fails when a rank leaves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::{Boot, BootError, Exchange, Node, check_key, check_value};
 
-/// Makes the `size` ranks of a job inside this process, rank 0 first, all on one node. Give one to each thread.
+/// Makes the `size` ranks of a job inside this process, rank 0 first, all on one node. Give each to one thread.
 ///
-/// A rank that is dropped, finalized or aborted fails the fences of the others instead of leaving them in it.
+/// If a rank is dropped, finalized or aborted, the fences of the others fail instead of waiting forever.
 #[must_use]
 pub fn threads(size: u32) -> Vec<Boot> {
     let job = Arc::new(Job {
@@ -48,13 +48,13 @@ struct Job {
 struct Table {
     staged: BTreeMap<String, String>,
     published: BTreeMap<String, String>,
-    /// Ranks waiting in the fence of this `turn`.
+    /// Ranks that wait in the fence of this `turn`.
     waiting: u32,
     turn: u64,
     end: Option<End>,
 }
 
-/// Why no further fence can be passed.
+/// Reason why no further fence can complete.
 #[derive(Clone, Debug)]
 enum End {
     Left { rank: u32 },
@@ -74,7 +74,7 @@ impl Exchange for Thread {
     fn fence(&mut self) -> Result<(), BootError> {
         let mut table = self.table()?;
         if let Some(end) = &table.end {
-            return Err(end.clone().into()); // no fence is whole any more
+            return Err(end.clone().into()); // a fence can never be complete any more
         }
         let turn = table.turn;
         table.waiting += 1;
@@ -139,7 +139,8 @@ impl Drop for Thread {
 }
 
 impl Job {
-    /// No code that can panic runs under the lock, and the table is whole between any two statements of it.
+    /// Ignores poisoning: no code that can panic runs under the lock, and the table is consistent between any two
+    /// statements.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

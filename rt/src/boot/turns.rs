@@ -1,4 +1,4 @@
-//! An exchange that several use, one after the other.
+//! An exchange that several owners use, one after the other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use super::{BootError, Exchange, Reporter};
 pub(super) struct Turns(pub(super) Arc<Mutex<Box<dyn Exchange>>>);
 
 impl Turns {
-    /// Whoever panicked has left it as after an error.
+    /// Locks the exchange. A panic of another user leaves it in the same state as an error, so poisoning is ignored.
     fn turn(&self) -> MutexGuard<'_, Box<dyn Exchange>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

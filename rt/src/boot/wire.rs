@@ -1,44 +1,45 @@
-//! The lines of PMI-1.1, the protocol between a rank and what launched it.
+//! Lines of PMI-1.1, the protocol between a rank and its launcher.
 //!
-//! One line per request, one per reply; attributes `name=value`, separated by a space, `cmd` first. Both ends of it use this
-//! module: the client of [`discover`](super::discover), and the launcher.
+//! Each request and each reply is one line of attributes `name=value`, separated by a space, with `cmd` first. Both
+//! ends use this module: the client of [`discover`](super::discover), and the launcher.
 
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
-/// The longest request line that every server takes, with its newline: a longer one is cut by some and torn in two by others.
+/// Longest request line that every server accepts, with its newline. Some servers cut a longer line, others split it.
 pub const REQUEST_MAX: usize = 1024;
 
-/// The longest reply line that is read, with its newline.
+/// Longest reply line that is read, with its newline.
 pub const REPLY_MAX: usize = 4096;
 
-/// The attribute by which our launcher says, in its answer to `init`, that it reads [reports](super::report::Report).
+/// Attribute with which our launcher declares, in its answer to `init`, that it reads [reports](super::report::Report).
 pub const HEARS: &str = "reports";
 
-/// What our launcher says in `RIPSTOP_LAUNCHER`: the number that a rank inherits its end of the connection as, and the socket's
-/// inode. A launcher below ours hands the variable on to ranks of its own, whose connections are others.
+/// Returns the value of `RIPSTOP_LAUNCHER`: the descriptor number of a rank's connection, and the inode of its socket.
+/// A launcher that runs below ours passes the variable on to its own ranks. Their connections differ, so the inode
+/// tells them apart.
 ///
 /// # Errors
-/// What the system said about the socket.
+/// The system's error about the socket.
 pub fn connection(number: impl fmt::Display, socket: impl AsFd) -> io::Result<String> {
     let inode = rustix::fs::fstat(socket)?.st_ino;
     Ok(format!("{number}:{inode}"))
 }
 
-/// One line, without its newline.
+/// One line without its newline.
 ///
-/// Holding one proves that it is text with a command in it, and nothing about what it says.
+/// A `Line` proves that it is text with a command. It proves nothing about the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     text: &'a str,
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// It is not UTF-8, or has no attribute `cmd` with a value.
+    /// The line is not UTF-8, or has no attribute `cmd` with a value.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, LineError> {
         let text = std::str::from_utf8(bytes).map_err(|_| LineError::NotText)?;
         let line = Self {
@@ -51,13 +52,13 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// What is asked or answered: the value of `cmd`.
+    /// Returns the command of the request or reply: the value of `cmd`.
     #[must_use]
     pub fn command(&self) -> &'a str {
         self.attribute("cmd").unwrap_or("")
     }
 
-    /// The value of the first attribute called `name`. Servers differ in their order, so there is no other way to ask.
+    /// Returns the value of the first attribute `name`. The order of attributes differs between servers.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<&'a str> {
         let mut attributes = self
@@ -69,20 +70,20 @@ impl<'a> Line<'a> {
             .map(|(_, value)| value)
     }
 
-    /// The value of the attribute `name` as a number.
+    /// Returns the value of the attribute `name` as a number.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.attribute(name)?.parse().ok()
     }
 }
 
-/// Why a line is none.
+/// Reason why a line is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LineError {
-    /// It is not UTF-8.
+    /// The line is not UTF-8.
     NotText,
-    /// It has no `cmd=` with a value.
+    /// The line has no `cmd=` with a value.
     NoCommand,
 }
 
@@ -97,7 +98,7 @@ impl fmt::Display for LineError {
 
 impl std::error::Error for LineError {}
 
-/// Writes a line with its newline.
+/// Formats a line with its newline.
 #[must_use]
 pub fn line(command: &str, attributes: &[(&str, &str)]) -> String {
     let mut line = format!("cmd={command}");
@@ -111,14 +112,15 @@ pub fn line(command: &str, attributes: &[(&str, &str)]) -> String {
     line
 }
 
-/// Hexadecimal digits of the first bytes of `text`: free of spaces, and short enough for a request beside others.
+/// Returns the hexadecimal digits of the first bytes of `text`. The result has no spaces, and fits into a request with
+/// other attributes.
 #[must_use]
 pub fn hex(text: &str) -> String {
     let bytes = text.bytes().take(HEX_MAX);
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes behind hexadecimal digits.
+/// Returns the bytes for hexadecimal digits.
 #[must_use]
 pub fn unhex(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
@@ -127,7 +129,7 @@ pub fn unhex(digits: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Two digits each, and room for a command and a number beside them.
+/// Bytes of text: two digits each, with room left for a command and a number.
 const HEX_MAX: usize = 490;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Taking the launcher's socket out of the number in `PMI_FD`, and ending with it.
+//! Takes over the launcher's socket from the number in `PMI_FD`, and makes this process end with the launcher.
 #![expect(
     unsafe_code,
     reason = "a descriptor that was inherited is known by its number only; fcntl checks and duplicates it, and names a signal"
@@ -14,10 +14,10 @@ use rustix::process::getpid;
 
 use crate::boot::BootError;
 
-/// A descriptor of our own for the stream socket that this process inherited as number `fd`.
+/// Returns an owned descriptor for the stream socket that this process inherited as number `fd`.
 ///
-/// The number itself stays open and belongs to nobody. It is marked close-on-exec: children of a rank are not ranks, and a
-/// mark that was there already says that it cannot have been inherited, or that it was taken before.
+/// The number itself stays open without an owner. It is marked close-on-exec, because children of a rank are not ranks.
+/// If the mark is already there, then the socket was not inherited, or was taken before.
 pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
     let refuse = |why: &str| {
         BootError::variable(
@@ -40,29 +40,30 @@ pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
     }
 }
 
-/// Has the system kill this process when the other end of `socket` closes, or sends anything; or has it stop that.
+/// Makes the system kill this process when the other end of `socket` closes or sends data, or ends that.
 ///
-/// It needs no thread, and nobody's help: a rank that computes ends as well. Other processes that hold the socket are left alone.
+/// This needs no thread, so a rank that computes ends as well. Other processes that hold the socket are not affected.
 pub(super) fn be_fatal(socket: &OwnedFd, fatal: bool) -> io::Result<()> {
     let mut flags = fcntl_getfl(socket)?;
     flags.set(OFlags::ASYNC, fatal);
     if fatal {
         let (number, process) = (socket.as_raw_fd(), getpid().as_raw_nonzero().get());
-        // SAFETY: F_SETOWN says whom a signal is for and touches no memory; the descriptor is open, being borrowed.
+        // SAFETY: F_SETOWN sets the receiver of a signal and accesses no memory. The descriptor is borrowed, so it is
+        // open.
         check(unsafe { libc::fcntl(number, libc::F_SETOWN, process) })?;
-        // SAFETY: as above; F_SETSIG says which signal.
+        // SAFETY: as above; F_SETSIG sets the signal.
         check(unsafe { libc::fcntl(number, F_SETSIG, libc::SIGKILL) })?;
     }
     Ok(fcntl_setfl(socket, flags)?)
 }
 
-/// Whether `number` names a stream socket that this process inherited, and has not taken.
+/// Returns true if `number` is a stream socket that this process inherited and has not taken.
 pub(super) fn is_inherited(number: RawFd) -> bool {
     let unmarked = flags_of(number).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
     unmarked && duplicate(number).is_ok_and(|socket| is_stream(&socket))
 }
 
-/// A descriptor of our own for this stream socket; `None` for anything else.
+/// Returns an owned descriptor for this stream socket; `None` for anything else.
 pub(crate) fn own_stream(of: impl AsFd) -> Option<OwnedFd> {
     let socket = of.as_fd().try_clone_to_owned().ok()?;
     is_stream(&socket).then_some(socket)
@@ -78,21 +79,21 @@ fn take(number: RawFd) -> io::Result<OwnedFd> {
     if flags & libc::FD_CLOEXEC != 0 {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    // SAFETY: F_SETFD touches no memory; without close-on-exec the descriptor came over exec, so no owner in this process can be
-    // surprised by the mark.
+    // SAFETY: F_SETFD accesses no memory. A descriptor without close-on-exec came through exec, so it has no owner in
+    // this process that could depend on the flag.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, flags | libc::FD_CLOEXEC) })?;
     duplicate(number)
 }
 
 fn flags_of(number: RawFd) -> io::Result<libc::c_int> {
-    // SAFETY: F_GETFD reads a flag and touches no memory; a number that is not open gives EBADF.
+    // SAFETY: F_GETFD reads a flag and accesses no memory. A number that is not open gives EBADF.
     check(unsafe { libc::fcntl(number, libc::F_GETFD) })
 }
 
 fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_DUPFD_CLOEXEC makes a new descriptor and touches no memory.
+    // SAFETY: F_DUPFD_CLOEXEC makes a new descriptor and accesses no memory.
     let own = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) })?;
-    // SAFETY: the call above has just made `own`, and nobody else knows its number.
+    // SAFETY: the call above has just made `own`, and no other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(own) })
 }
 
@@ -104,10 +105,10 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// Of `linux/fcntl.h`; the libc crate has it for some C libraries only.
+/// From `linux/fcntl.h`. The libc crate has it only for some C libraries.
 const F_SETSIG: libc::c_int = 10;
 
-/// Reading the mark and setting it are two calls.
+/// Makes reading and setting the close-on-exec mark atomic, because they are two system calls.
 static TAKING: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The PMI-1.1 client: Hydra, Slurm's `--mpi=pmi2`, Flux and `ripstop run` all serve it.
+//! The PMI-1.1 client. Hydra, Slurm's `--mpi=pmi2`, Flux and `ripstop run` serve this protocol.
 //!
-//! Servers differ in what they do with a request that is too long, unknown or holds a space, and none of it is good. So only
-//! the requests of 1.1 are sent, each fits [`wire::REQUEST_MAX`], and whatever comes back is checked before it is believed.
+//! Servers handle a request that is too long, unknown or contains a space in different ways, and all of them are bad.
+//! So this client sends only requests of version 1.1 that fit [`wire::REQUEST_MAX`], and checks every answer before it
+//! is used.
 
 mod fd;
 mod pieces;
@@ -17,7 +18,8 @@ use super::{
 pub(crate) use fd::own_stream;
 use stream::Stream;
 
-/// Whether a launcher has started this very process: its connection is here, and not only variables, which come from further up.
+/// Returns true if a launcher has started this very process: its connection exists, and not only variables that may
+/// come from a launcher further up.
 pub(super) fn is_connected(environment: &Environment) -> bool {
     let named = ["PMI_RANK", "PMI_SIZE"]
         .iter()
@@ -65,7 +67,7 @@ fn required(
     environment.number(name, least, most)?.ok_or_else(expected)
 }
 
-/// A rank's end of the connection, past the greeting.
+/// A rank's end of the connection, after the greeting.
 #[derive(Debug)]
 struct Client {
     stream: Stream,
@@ -73,11 +75,11 @@ struct Client {
     space: String,
     key_max: usize,
     value_max: usize,
-    /// The launcher is our own: it also understands why a job is aborted.
+    /// True if the launcher is our own, which also understands the reason of an abort.
     ours: bool,
-    /// The launcher is our own, and says that it reads reports, which it answers with nothing.
+    /// True if the launcher is our own and reads reports, to which it sends no answer.
     hears: bool,
-    /// Requests that were sent already, before the answers to those ahead of them.
+    /// Requests already sent, before the answers to earlier ones arrived.
     ahead: u32,
     over: bool,
 }
@@ -105,8 +107,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Sends the three requests of a greeting at once: two changes of process less for each rank of a start. Others than our own
-    /// launcher may read one line at a time.
+    /// Sends the three requests of the greeting together, which saves two process switches for each rank at start.
+    /// Other launchers than our own may read only one line at a time, so this is for our own.
     fn ask_ahead(&mut self) {
         let rest = ["get_maxes", "get_my_kvsname"].map(|command| wire::line(command, &[]));
         self.stream
@@ -146,7 +148,7 @@ impl Client {
         Ok(())
     }
 
-    /// One request, one answer of the expected kind.
+    /// Sends one request, and returns one answer of the expected kind.
     fn ask(
         &mut self,
         command: &str,
@@ -157,7 +159,7 @@ impl Client {
             return Err(BootError::Over);
         }
         let answer = self.exchange(command, attributes, expected);
-        self.over = answer.is_err(); // After a failure an answer could be taken for that to another question.
+        self.over = answer.is_err(); // after a failure, an answer could be mistaken for that to another request
         answer
     }
 
@@ -194,7 +196,7 @@ impl Client {
         .success()
     }
 
-    /// A missing key has `rc` ≠ 0, and on some servers a value all the same.
+    /// Returns the value of a key. For a missing key, `rc` is not 0, but some servers send a value nevertheless.
     fn get_short(&mut self, key: &str) -> Result<Option<String>, BootError> {
         let space = self.space.clone();
         let answer = self.ask("get", &[("kvsname", &space), ("key", key)], "get_result")?;
@@ -204,7 +206,7 @@ impl Client {
         answer.required("value").map(Some)
     }
 
-    /// How many bytes of a value fit one request under the longest name that a piece of `key` can have.
+    /// Returns how many bytes of a value fit into one request with the longest possible name of a piece of `key`.
     fn room(&self, key: &str) -> Result<usize, BootError> {
         let name = pieces::name_max(key);
         let empty = wire::line(
@@ -227,7 +229,8 @@ impl Client {
         Ok(room)
     }
 
-    /// The launcher tells where the ranks are; where it does not, they tell each other which machine they run on.
+    /// Returns this rank's node. The launcher says where the ranks are; otherwise, the ranks exchange which machine
+    /// they run on.
     fn node_of(
         &mut self,
         rank: u32,
@@ -235,7 +238,7 @@ impl Client {
         environment: &Environment,
     ) -> Result<Node, BootError> {
         if self.ours || size == 1 {
-            return Ok(Node::only(size)); // Our own launcher has one node only.
+            return Ok(Node::only(size)); // our own launcher has only one node
         }
         if let Some(mapping) = self.get_short(MAPPING)? {
             return mapping::node_of(rank, size, &mapping).map_err(|why| BootError::Garbled {
@@ -244,7 +247,8 @@ impl Client {
                 why,
             });
         }
-        // Only a value that all ranks see may decide whether all of them enter the fence below. Below our launcher it is ours.
+        // Only a value that is the same on all ranks may decide whether they enter the fence below. Below our own
+        // launcher the variable is not reliable.
         let all_here = environment.get(LAUNCHER).is_none()
             && environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)? == Some(size);
         if all_here {
@@ -263,7 +267,8 @@ impl Client {
         for other in 0..size {
             let key = format!("ripstop-machine-{other}");
             let its = self.get(other, &key)?;
-            // Ranks that are told different things would not agree on who shares a node, nor would a node have a leader.
+            // Ranks that see different values would not agree on which ranks share a node, and a node could have no
+            // leader.
             if its.is_none() || other == rank && its.as_ref() != Some(&machine) {
                 return Err(BootError::Garbled {
                     request: format!("get {key}"),
@@ -310,7 +315,7 @@ impl Exchange for Client {
         if self.ours {
             self.stream.end_with_it()
         } else {
-            Ok(()) // It may say more than it is asked, or close early.
+            Ok(()) // another launcher may send unrequested data, or close early
         }
     }
 
@@ -343,7 +348,7 @@ impl Exchange for Client {
         self.over = true;
         self.stream.close();
         match acknowledged {
-            // Some servers hang up instead of answering the last request.
+            // Some servers close the connection instead of answering the last request.
             Ok(_) | Err(BootError::LauncherGone { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -385,7 +390,7 @@ impl Answer {
         }
     }
 
-    /// Success, also where the server's answer has no `rc` at all.
+    /// Checks for success. An answer without `rc` counts as success.
     fn success_if_said(&self) -> Result<(), BootError> {
         if self.line().attribute("rc").is_none() {
             Ok(())
@@ -414,7 +419,8 @@ impl Answer {
     }
 }
 
-/// What two ranks have in common exactly when they run on one machine: its kernel's boot, and the name it has for them.
+/// Returns a text that is equal for two ranks exactly if they run on the same machine: the boot id of its kernel, and
+/// its host name.
 fn machine() -> Result<String, BootError> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot = std::fs::read_to_string(path)
@@ -432,10 +438,10 @@ const MAPPING: &str = "PMI_process_mapping";
 
 const LAUNCHER: &str = "RIPSTOP_LAUNCHER";
 
-/// More ranks than any machine has cores: what is allocated per rank before anything else is known stays bounded.
+/// More ranks than any machine has cores. Bounds what is allocated per rank before anything else is known.
 const SIZE_MAX: u32 = 1 << 24;
 
-/// A server with less room than this for a key or a value is not one.
+/// Minimum room for a key or a value: a server with less is not a real one.
 const SHORT: usize = 32;
 
 #[cfg(test)]

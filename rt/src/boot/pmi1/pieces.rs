@@ -1,8 +1,9 @@
-//! Values longer than a server takes: the first piece begins with the length of the whole, the others have numbered keys.
+//! Splits values that are longer than a server accepts. The first piece begins with the length of the whole value; the
+//! others have numbered keys.
 
 use crate::boot::{BootError, VALUE_MAX};
 
-/// The keys and values to put, each value at most `room` bytes long.
+/// Returns the keys and values to put, each value at most `room` bytes long.
 pub(super) fn split(
     key: &str,
     value: &str,
@@ -24,7 +25,7 @@ pub(super) fn split(
     Ok((0..pieces).map(piece).collect())
 }
 
-/// Puts a value together again from what `get` finds.
+/// Joins the pieces of a value, which `get` looks up.
 pub(super) fn join(
     key: &str,
     mut get: impl FnMut(&str) -> Result<Option<String>, BootError>,
@@ -59,7 +60,7 @@ pub(super) fn join(
     }
 }
 
-/// A name as long as that of any piece of `key`.
+/// Returns a name as long as that of any piece of `key`.
 pub(super) fn name_max(key: &str) -> String {
     name(key, PIECES_MAX)
 }
@@ -72,7 +73,8 @@ fn name(key: &str, number: usize) -> String {
     }
 }
 
-/// Four digits in a key; enough for the longest value in pieces of 105 bytes, and servers have room for about 950.
+/// Maximum number of pieces: four digits in a key. Enough for the longest value in pieces of 105 bytes, and servers
+/// accept about 950.
 const PIECES_MAX: usize = 9999;
 
 #[cfg(test)]

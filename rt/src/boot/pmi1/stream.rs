@@ -1,4 +1,4 @@
-//! Lines over the launcher's socket, each within a time limit and no longer than a line may be.
+//! Lines over the launcher's socket, each within a time limit and with a maximum length.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::boot::{BootError, error};
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: OwnedFd,
-    /// Bytes that came behind the last line.
+    /// Bytes that arrived after the last line.
     read: Vec<u8>,
     limit: Duration,
 }
@@ -29,7 +29,7 @@ impl Stream {
         }
     }
 
-    /// Sends a line and waits for the next one from the other side, which comes with its newline.
+    /// Sends a line and waits for the next line from the other side, which is returned with its newline.
     pub(super) fn ask(&mut self, request: &str) -> Result<Vec<u8>, BootError> {
         self.send(request, now().saturating_add(self.limit))?;
         self.answer(request)
@@ -47,24 +47,24 @@ impl Stream {
         }
     }
 
-    /// Sends lines without waiting for answers, if it can.
+    /// Sends lines without waiting for answers. Ignores failures.
     pub(super) fn tell(&self, request: &str) {
         let deadline = now().saturating_add(self.limit);
-        let _ = self.send(request, deadline); // The launcher is gone, then; that ends the job as well.
+        let _ = self.send(request, deadline); // if this fails, the launcher has ended, which ends the job as well
     }
 
-    /// The same connection once more.
+    /// Returns another descriptor of the same connection.
     pub(super) fn again(&self) -> std::io::Result<OwnedFd> {
         self.socket.try_clone()
     }
 
-    /// From here on the end of the launcher is the end of this process, until [`outlive_it`](Self::outlive_it).
+    /// Makes this process end when the launcher ends, until [`outlive_it`](Self::outlive_it) is called.
     pub(super) fn end_with_it(&self) -> Result<(), BootError> {
         if let Err(error) = fd::be_fatal(&self.socket, true) {
             tracing::debug!(%error, "this process cannot be told to end with its launcher");
         }
         let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
-        // Where it has ended already, nothing more happens to the connection.
+        // If the launcher has already ended, no further event happens on the connection.
         match poll(&mut socket, Some(&Timespec::default())) {
             Ok(1..) => Err(BootError::LauncherGone {
                 request: "end of start".to_owned(),
@@ -74,12 +74,12 @@ impl Stream {
     }
 
     pub(super) fn outlive_it(&self) {
-        let _ = fd::be_fatal(&self.socket, false); // Where that fails it was not fatal either.
+        let _ = fd::be_fatal(&self.socket, false); // if this fails, ending with the launcher was not set either
     }
 
-    /// Ends the connection for every process that holds it, so the launcher need not wait for them.
+    /// Ends the connection for every process that holds it, so that the launcher need not wait for them.
     pub(super) fn close(&self) {
-        let _ = shutdown(&self.socket, Shutdown::Both); // Not connected any more: closed as it should be.
+        let _ = shutdown(&self.socket, Shutdown::Both); // if it is no longer connected, it is already closed
     }
 
     fn send(&self, request: &str, deadline: Duration) -> Result<(), BootError> {
@@ -124,7 +124,7 @@ impl Stream {
         let left = Timespec::try_from(left).map_err(|_| silent())?;
         match poll(&mut [PollFd::new(&self.socket, what)], Some(&left)) {
             Ok(0) => Err(silent()),
-            Ok(_) | Err(Errno::INTR) => Ok(()), // An interrupted wait finds nothing to do, and is entered again.
+            Ok(_) | Err(Errno::INTR) => Ok(()), // an interrupted wait finds no data, and the caller waits again
             Err(error) => Err(failed(request, error)),
         }
     }
@@ -158,7 +158,7 @@ fn asked(request: &str) -> String {
     error::shown(request.trim_end())
 }
 
-/// The machine's time, not the runtime's: a launcher is a process, and never simulated.
+/// Returns the machine's time, not the runtime's: a launcher is a process, and never simulated.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Living on below launchers that tell of a dead rank by a signal.
+//! Survives the signal with which some launchers report a dead rank.
 #![expect(
     unsafe_code,
     reason = "neither std nor rustix sets what a signal does; the handler does nothing"
@@ -6,26 +6,26 @@
 
 use std::{mem::MaybeUninit, ptr};
 
-/// Has SIGUSR1 do nothing, where it would end this process.
+/// Makes SIGUSR1 do nothing if it would end this process.
 ///
-/// Hydra's proxy sends it to the ranks that are left when one has died, unless it ends them all. A handler of the application
-/// stays, and one that it sets later takes the place of this one. It is a handler and not "ignore", which programs that this one
-/// starts would inherit.
+/// Hydra's proxy sends it to the remaining ranks when one has died, unless it ends them all. A handler of the
+/// application stays in place, and may also replace this one later. This is a handler and not "ignore", because
+/// programs started by this process would inherit the latter.
 pub(super) fn outlive_sigusr1() {
     let mut known = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: nothing is set, and what is written has the type that the call writes.
+    // SAFETY: no action is set, and the call writes a value of this type.
     let read = unsafe { libc::sigaction(libc::SIGUSR1, ptr::null(), known.as_mut_ptr()) };
     if read != 0 {
-        return; // There is such a signal; it would end this process, as it does without this function.
+        return; // The signal exists, so this cannot happen; without a handler it would end the process as before.
     }
-    // SAFETY: the call has written it, as it succeeded.
+    // SAFETY: the call has succeeded, so it has written the value.
     let mut known = unsafe { known.assume_init() };
     if known.sa_sigaction != libc::SIG_DFL {
         return;
     }
     known.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
     known.sa_flags = libc::SA_RESTART;
-    // SAFETY: the handler touches nothing, so it may run at any point of any thread.
+    // SAFETY: the handler accesses nothing, so it may run at any point of any thread.
     unsafe { libc::sigaction(libc::SIGUSR1, &raw const known, ptr::null_mut()) };
 }
 
@@ -42,10 +42,10 @@ mod tests {
     const ALONE: &str =
         "boot::pmi1::survive::tests::a_signal_that_would_kill_does_nothing_here_and_kills_a_child";
 
-    /// In a process of its own: what a signal does is the same for all tests of this one.
+    /// Runs in a separate process, because signal handlers are shared by all tests of a process.
     #[test]
     fn a_signal_that_would_kill_does_nothing_here_and_kills_a_child() {
-        let name = "RIPSTOP_TEST_RANK"; // Any name that nothing reads here.
+        let name = "RIPSTOP_TEST_RANK"; // any name that is not read here
         if std::env::var(name).is_err() {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command

@@ -10,12 +10,12 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use super::*;
 use crate::boot::discover;
 
-/// The environment of rank `rank` of `size` whose launcher is the other end of `socket`.
+/// Returns the environment of rank `rank` of `size`, whose launcher is the other end of `socket`.
 fn environment(socket: &UnixStream, rank: u32, size: u32) -> Environment {
     environment_below(socket, rank, size, [])
 }
 
-/// As above, with variables that another launcher above left there.
+/// Same, with variables left by another launcher further up.
 fn environment_below<const N: usize>(
     socket: &UnixStream,
     rank: u32,
@@ -32,7 +32,7 @@ fn environment_below<const N: usize>(
     variables.into_iter().chain(left).collect()
 }
 
-/// Answers each request with the next of `answers`, then hangs up; gives back what was asked.
+/// Answers each request with the next of `answers`, then closes the connection. Returns the requests.
 fn server(socket: UnixStream, answers: &[&str]) -> JoinHandle<Vec<String>> {
     let answers: Vec<String> = answers.iter().map(|&answer| answer.to_owned()).collect();
     std::thread::spawn(move || {
@@ -58,7 +58,7 @@ fn against(answers: &[&str], size: u32) -> Result<Boot, BootError> {
     let server = server(theirs, answers);
     let boot = discover(&environment(&ours, 0, size));
     drop(ours);
-    drop(server); // It ends at the end of its answers or of our connection.
+    drop(server); // Ends after its last answer, or when our connection closes.
     boot
 }
 
@@ -320,7 +320,7 @@ fn an_abort_tells_a_foreign_launcher_nothing_it_does_not_know() {
     }
 }
 
-/// An answer, or something like it.
+/// A pattern of valid and nearly valid answers.
 const ANSWER: &str = "(cmd=(get_result|put_result|barrier_out|finalize_ack))?( rc=-?[0-9]{1,3})?\
                       ( value=[0-9]{0,3}:?[a-z]{0,9})?\n?";
 

@@ -1,4 +1,4 @@
-//! The C library of PMIx, found at run time: seven functions, and the structures that they take.
+//! The PMIx C library, opened at run time: seven functions, and the structures that they take.
 #![expect(
     unsafe_code,
     reason = "opens a C library, looks its functions up and calls them"
@@ -13,20 +13,20 @@ use std::{
 
 use ripstop_fabric::c_library::CLibrary;
 
-/// What a function of the library returned, unless that was success.
+/// An error returned by a function of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status(pub(super) c_int);
 
 /// No rank has put such a key.
 pub(super) const NOT_FOUND: Status = Status(-46);
 
-/// The time was up, as `PMIx_Fence` would say.
+/// The time limit has passed; the same value that `PMIx_Fence` returns.
 pub(super) const TIMEOUT: Status = Status(-24);
 
-/// It is done, and the call-back does not come.
+/// The operation has already completed, and the callback will not be called.
 const SUCCEEDED_AT_ONCE: c_int = -157;
 
-/// A rank of a job, or all of them.
+/// A rank of a job, or all its ranks.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Proc {
@@ -34,10 +34,10 @@ pub(super) struct Proc {
     rank: u32,
 }
 
-/// The rank that stands for the whole job.
+/// Rank number that stands for the whole job.
 const ALL: u32 = u32::MAX - 1;
 
-/// Names of jobs and of keys end in a zero.
+/// Length of the names of jobs and keys, including the terminating zero.
 const JOB_ROOM: usize = 256;
 const KEY_ROOM: usize = 512;
 
@@ -45,7 +45,7 @@ const KEY_ROOM: usize = 512;
 #[repr(C)]
 struct Value {
     kind: u16,
-    /// As the kind has it, from the lowest address on.
+    /// Data of the kind, starting at the lowest address.
     data: Data,
 }
 
@@ -55,7 +55,7 @@ union Data {
     flag: bool,
     number: u32,
     text: *mut c_char,
-    /// As much room as the longest kind takes.
+    /// Reserves the size of the longest kind.
     room: [u64; 3],
 }
 
@@ -63,7 +63,7 @@ const BOOL: u16 = 1;
 const TEXT: u16 = 3;
 const NUMBER: u16 = 14;
 
-/// A request's option.
+/// An option of a request.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Info {
@@ -77,7 +77,7 @@ const _: () = assert!(size_of::<Value>() == 32);
 const _: () = assert!(size_of::<Info>() == 552);
 
 impl Proc {
-    /// Any other rank of the same job.
+    /// Returns another rank of the same job.
     pub(super) const fn of_rank(self, rank: u32) -> Self {
         Self { rank, ..self }
     }
@@ -149,38 +149,38 @@ library! {
 
 type Ended = extern "C" fn(c_int, *mut c_void);
 
-/// To ranks of all nodes.
+/// Scope: visible to ranks on all nodes.
 const GLOBAL: u8 = 3;
 
-/// What a key was found to have.
+/// Value found under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Number(u32),
     Text(String),
-    /// Of a kind that nobody here asks for.
+    /// A kind that is never requested here.
     Other,
 }
 
 impl Found {
-    /// Of a C string that was given to us, which ends here.
+    /// Converts a C string whose ownership is passed to this function, and frees it.
     fn text(given: *mut c_char) -> Self {
         if given.is_null() {
             return Self::Other;
         }
-        // SAFETY: it ends in a zero.
+        // SAFETY: the string ends in a zero.
         let text = unsafe { CStr::from_ptr(given) };
         let text = text.to_string_lossy().into_owned();
-        // SAFETY: it was made by malloc, as the library says, and is not used any more.
+        // SAFETY: the library documents that malloc made it, and it is not used any more.
         unsafe { libc::free(given.cast()) };
         Self::Text(text)
     }
 }
 
 impl Library {
-    /// Opens it, or finds it opened. It stays, with the thread that it starts.
+    /// Opens the library, or returns the opened one. It stays loaded, together with the thread that it starts.
     ///
     /// # Errors
-    /// What to install when it is not there, or is too old.
+    /// Says what to install if the library is missing or too old.
     pub(super) fn open() -> io::Result<&'static Self> {
         static OPENED: OnceLock<Library> = OnceLock::new();
         if let Some(library) = OPENED.get() {
@@ -196,18 +196,19 @@ impl Library {
         Self::look_up(library.map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?)
     }
 
-    /// Joins the job of the server that started this process. Once.
+    /// Joins the job of the server that started this process. Call once.
     pub(super) fn init(&self) -> Result<Proc, Status> {
         let mut me = Proc {
             job: [0; JOB_ROOM],
             rank: 0,
         };
-        // SAFETY: it fills in `me`, and no options are given.
+        // SAFETY: the function fills in `me`, and no options are given.
         check(unsafe { (self.init)(&raw mut me, ptr::null(), 0) })?;
         Ok(me)
     }
 
-    /// Keeps a value for the others, who see it after the next [`publish`](Self::publish) and [`fence`](Self::fence).
+    /// Stores a value for the other ranks, which see it after the next [`publish`](Self::publish) and
+    /// [`fence`](Self::fence).
     pub(super) fn put(&self, key: &CStr, text: &CStr) -> Result<(), Status> {
         let mut data = Data { room: [0; 3] };
         data.text = text.as_ptr().cast_mut();
@@ -216,13 +217,14 @@ impl Library {
         check(unsafe { (self.put)(GLOBAL, key.as_ptr(), &raw const value) })
     }
 
-    /// Hands the server what was put.
+    /// Sends the stored values to the server.
     pub(super) fn publish(&self) -> Result<(), Status> {
-        // SAFETY: it has no arguments.
+        // SAFETY: the function has no arguments.
         check(unsafe { (self.commit)() })
     }
 
-    /// Waits until all ranks of the job have called it, or `limit` is over. What they have published is on every node then.
+    /// Waits until all ranks of the job have called it, or until `limit` has passed. Then the published values are on
+    /// every node.
     pub(super) fn fence(&self, all: Proc, limit: Duration) -> Result<(), Status> {
         let fence = Arc::new(Fence {
             all,
@@ -232,11 +234,11 @@ impl Library {
         });
         let theirs = Arc::into_raw(Arc::clone(&fence));
         let (all, options) = (&raw const fence.all, &raw const fence.options);
-        // SAFETY: what the pointers lead to stays until the call-back has been called with the last of them, once.
+        // SAFETY: the memory behind the pointers stays until the callback has been called with the last of them, once.
         let begun =
             unsafe { (self.fence_nb)(all, 1, options, 1, fence_ended, theirs.cast_mut().cast()) };
         if begun != 0 {
-            // SAFETY: nobody calls back then, so this is the one that was given away.
+            // SAFETY: the callback will not be called, so this is the reference that was given away.
             drop(unsafe { Arc::from_raw(theirs) });
         }
         match begun {
@@ -246,12 +248,13 @@ impl Library {
         }
     }
 
-    /// What `of` has under this key, if it is known now.
+    /// Returns the value of `of` under this key, if it is known now.
     pub(super) fn get(&self, of: Proc, key: &CStr) -> Result<Found, Status> {
         let mut value: *mut Value = ptr::null_mut();
-        // Nobody waits for a rank that has not put it.
+        // Do not wait for a rank that has not put the value.
         let option = Info::switched_on(c"pmix.immediate");
-        // SAFETY: all pointers are to what lives through the call; it gives a value away where it succeeds.
+        // SAFETY: all pointers are to memory that lives through the call. The function passes ownership of a value if
+        // it succeeds.
         check(unsafe {
             (self.get)(
                 &raw const of,
@@ -264,24 +267,24 @@ impl Library {
         if value.is_null() {
             return Err(NOT_FOUND);
         }
-        // SAFETY: it was given to us, and nobody else has it.
+        // SAFETY: the library passed ownership of the value, and no other code has it.
         let Value { kind, data } = unsafe { value.read() };
         let found = match kind {
-            // SAFETY: it is of this kind.
+            // SAFETY: the kind says which field is valid.
             NUMBER => Found::Number(unsafe { data.number }),
-            // SAFETY: it is of this kind.
+            // SAFETY: the kind says which field is valid.
             TEXT => Found::text(unsafe { data.text }),
             _ => Found::Other,
         };
-        // SAFETY: it was made by malloc, as the library says, and is not used any more.
+        // SAFETY: the library documents that malloc made it, and it is not used any more.
         unsafe { libc::free(value.cast()) };
         Ok(found)
     }
 
-    /// Has the server end the job.
+    /// Makes the server end the job.
     pub(super) fn abort(&self, all: Proc, code: i32, why: &str) {
         let why = CString::new(why.replace('\0', " ")).unwrap_or_default();
-        // SAFETY: both pointers are to what lives through the call.
+        // SAFETY: both pointers are to memory that lives through the call.
         let _ended = unsafe { (self.abort)(code, why.as_ptr(), &raw const all, 1) };
     }
 
@@ -292,16 +295,16 @@ impl Library {
     }
 
     pub(super) fn words(&self, status: Status) -> String {
-        // SAFETY: the function takes any number and gives a string that lives for ever, or null.
+        // SAFETY: the function takes any number and returns a static string or null.
         let words = unsafe { (self.error_string)(status.0) };
-        // SAFETY: checked below not to be null.
+        // SAFETY: the pointer is not null, as checked in the same line.
         let words = (!words.is_null()).then(|| unsafe { CStr::from_ptr(words) });
         let words = words.map(|words| words.to_string_lossy().into_owned());
         words.unwrap_or_else(|| format!("error {}", status.0))
     }
 }
 
-/// A fence under way, which the library and the rank that waits hold together.
+/// A fence in flight, shared by the library and the waiting rank.
 struct Fence {
     all: Proc,
     options: Info,
@@ -326,7 +329,7 @@ impl Fence {
 }
 
 extern "C" fn fence_ended(status: c_int, fence: *mut c_void) {
-    // SAFETY: it is the one that was given to the library with this call-back, which calls it once.
+    // SAFETY: this is the pointer that was given to the library with this callback, which the library calls once.
     let fence = unsafe { Arc::from_raw(fence.cast_const().cast::<Fence>()) };
     *fence.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
     fence.told.notify_all();

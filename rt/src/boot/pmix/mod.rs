@@ -1,5 +1,5 @@
-//! The PMIx client, for Slurm's `--mpi=pmix`, Open MPI's launcher and PRRTE: they pass no connection on, so their own C library
-//! is opened at run time.
+//! The PMIx client, for Slurm's `--mpi=pmix`, Open MPI's launcher and PRRTE. These pass no connection to the ranks, so
+//! their own C library is opened at run time.
 
 mod library;
 
@@ -14,14 +14,14 @@ use std::{
 use self::library::{Found, Library, NOT_FOUND, Proc, Status, TIMEOUT};
 use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value, mapping};
 
-/// Whether a server of PMIx has started this process.
+/// Returns true if a PMIx server has started this process.
 pub(super) fn is_offered(environment: &Environment) -> bool {
     ["PMIX_NAMESPACE", "PMIX_RANK"]
         .iter()
         .all(|name| environment.get(name).is_some())
 }
 
-/// Joins the job of the server that `PMIX_NAMESPACE` and the variables beside it lead to.
+/// Joins the job of the server named by `PMIX_NAMESPACE` and related variables.
 pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     let limit = environment.answer_limit()?;
     let library = Library::open().map_err(|why| {
@@ -29,7 +29,7 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
                      or start with `srun --mpi=pmi2`, or set RIPSTOP_BOOT)";
         BootError::io(doing, why)
     })?;
-    // The server counts who has left, and lets nobody come back.
+    // A rank can join only once: the server counts ranks that have left, and lets none come back.
     if JOINED.swap(true, Relaxed) {
         let why = "this process has joined it before, which a rank does once";
         return Err(BootError::io("joining the job", io::Error::other(why)));
@@ -66,7 +66,7 @@ struct Client {
     library: &'static Library,
     me: Proc,
     limit: Duration,
-    /// What was put since the last fence: the library would show it at once.
+    /// Values put since the last fence. They are staged here because the library would publish them immediately.
     staged: BTreeMap<CString, CString>,
     over: bool,
 }
@@ -194,7 +194,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// The ranks with the same host as this one.
+/// Returns the node of all ranks with the same host as this one.
 fn of_hosts(rank: u32, hosts: &[String]) -> Node {
     let mut nodes: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for (rank, host) in (0..).zip(hosts) {
@@ -209,7 +209,7 @@ fn of_hosts(rank: u32, hosts: &[String]) -> Node {
     }
 }
 
-/// Of what was checked to be printable.
+/// Converts text that was checked to be printable.
 fn c_text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
