@@ -1,4 +1,4 @@
-//! What a runtime keeps about each peer: nothing until the first contact.
+//! State of a runtime for each peer, created at the first contact.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ use crate::{
     reactor::{TimerId, Timers},
 };
 
-/// Longest header (an offer).
+/// Length of the longest header (an offer), in bytes.
 const FRAME: usize = 112;
 
-/// Room that a queue keeps when others were given back.
+/// Entries for which a queue keeps memory when tables shrink.
 const QUEUE_KEPT: usize = 64;
 
 /// A message without a body that waits for room.
@@ -31,28 +31,28 @@ pub(crate) struct Frame {
 
 /// One peer in contact.
 pub(crate) struct Peer {
-    /// Headers without bodies, in order; they overtake envelopes and need no credits.
+    /// Headers without bodies, in order. They overtake envelopes and need no credits.
     pub(crate) control: VecDeque<Frame>,
     /// Sends whose envelopes wait for room or credits, in order.
     pub(crate) sends: Line<OpId>,
     /// Sends whose bytes go out in fragments.
     pub(crate) fragments: VecDeque<OpId>,
     pub(crate) credits: Credits,
-    /// How many messages may be sent there.
+    /// Limit of the messages that may be sent to the peer.
     pub(crate) allowance: Allowance,
-    /// How many may come from there.
+    /// Limit of the messages that the peer may send.
     pub(crate) granted: Granted,
-    /// Only on drivers that lose or reorder.
+    /// Channel that keeps order and resends, on drivers that lose or reorder messages.
     pub(crate) channel: Option<Box<Channel>>,
-    /// In the list of peers to flush.
+    /// True while the peer is in the list of peers to flush.
     marked: bool,
-    /// In the list of peers whose channel's clock may have to be set.
+    /// True while the peer is in the list of peers whose channel's clock may have to be set.
     stirred: bool,
-    /// When the channel is looked at next, which may be too early.
+    /// Time at which the channel will be checked, which may be too early.
     due: Option<(Time, TimerId)>,
 }
 
-/// How much there may be of messages that nobody has asked for yet, all peers together.
+/// Room for unexpected messages, for all peers together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Store {
     pub(crate) bytes: usize,
@@ -61,30 +61,29 @@ pub(crate) struct Store {
 
 /// All peers of a job, by world rank.
 ///
-/// Nothing here is as long as the world, and a turn costs what is due in it: channels that wait are in an ordered set of
+/// Nothing here is as long as the world, and a turn costs only what is due in it. Channels that wait are in an ordered set of
 /// deadlines, and peers with nothing to flush are in no list.
 pub(crate) struct Peers {
     list: Sparse<Peer>,
-    /// Peers that are down, also those that there was no contact with.
+    /// Peers that are down, including those that were never in contact.
     fallen: Fallen,
     size: u32,
-    /// Decides what channels leave to chance.
+    /// Seed of the channels' random choices.
     seed: u64,
     /// Peers for which something waits for room.
     marked: Vec<u32>,
-    /// Something was marked since the last flush.
+    /// True if a peer was marked since the last flush.
     fresh: bool,
-    /// There was something since the driver was armed.
+    /// True if a peer was marked since the driver was armed.
     unasked: bool,
     unexpected_bytes: usize,
-    /// What each peer may send from the start.
+    /// Messages that each peer may send from the start.
     pub(crate) first: u32,
     grants: Grants,
     pub(crate) reliable: bool,
-    /// Peers whose channels have sent or heard something since their clocks were set.
+    /// Peers whose channels have sent or received something since their clocks were set.
     stirred: Vec<u32>,
-    /// When which channel must be looked at; never too late.
-    /// `None` while there was no such channel.
+    /// Deadlines of channels, none of which is too late. `None` until a channel has one.
     due: Option<Box<Timers>>,
 }
 
@@ -111,7 +110,7 @@ impl Peers {
         }
     }
 
-    /// The peer; made at first contact.
+    /// Returns the peer, created at the first contact.
     #[inline]
     pub(crate) fn contact(&mut self, rank: u32) -> &mut Peer {
         self.list.get_or_insert(rank, || {
@@ -125,17 +124,17 @@ impl Peers {
         })
     }
 
-    /// How many ranks the job has.
+    /// Returns the number of ranks of the job.
     pub(crate) fn size(&self) -> u32 {
         self.size
     }
 
-    /// Peers in contact.
+    /// Returns the number of peers in contact.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Bytes that are there for them.
+    /// Returns the bytes of memory used for the peers in contact.
     pub(crate) fn bytes(&self) -> usize {
         let channel = if self.reliable {
             0
@@ -145,23 +144,23 @@ impl Peers {
         self.list.bytes() + self.list.len() * channel
     }
 
-    /// The peers in contact.
+    /// Returns the world ranks of the peers in contact.
     pub(crate) fn met(&self) -> impl Iterator<Item = u32> {
         self.list.ranks()
     }
 
-    /// Whether the peer is known to be down.
+    /// Returns how a peer went down, or `None` if it is not known to be down.
     #[inline]
     pub(crate) fn down(&self, rank: u32) -> Option<Down> {
         self.fallen.get(rank)
     }
 
-    /// How many peers are down.
+    /// Returns the number of peers that are down.
     pub(crate) fn downs(&self) -> usize {
         self.fallen.len()
     }
 
-    /// The peer is down: nothing will go there any more. `false`: that was known.
+    /// Marks a peer as down and drops what is queued for it. Returns false if that was known.
     pub(crate) fn fall(&mut self, rank: u32, why: Down) -> bool {
         let new = self.fallen.insert(rank, why);
         if let Some(peer) = self.list.get_mut(rank).filter(|_| new) {
@@ -174,7 +173,7 @@ impl Peers {
         new
     }
 
-    /// The peer, and the room that it shares with the others.
+    /// Returns the limit of a peer, and the room that it shares with the others.
     pub(super) fn granting(&mut self, rank: u32) -> (&mut Grants, &mut Granted) {
         self.contact(rank);
         let peer = self.list.get_mut(rank).expect("in contact");
@@ -187,13 +186,13 @@ impl Peers {
         peers.map(|peer| peer.granted.stored()).sum()
     }
 
-    /// The room that all peers share.
+    /// Returns the room that all peers share.
     #[inline]
     pub(super) fn grants(&mut self) -> &mut Grants {
         &mut self.grants
     }
 
-    /// Gives back room of queues that were long. O(peers in contact).
+    /// Frees the memory of queues that were long. O(peers in contact).
     #[cold]
     pub(super) fn shrink(&mut self) {
         let ranks: Vec<u32> = self.list.ranks().collect();
@@ -208,7 +207,7 @@ impl Peers {
         self.stirred.shrink_to(QUEUE_KEPT);
     }
 
-    /// Something waits for room at this peer.
+    /// Marks a peer for which something waits for room.
     pub(crate) fn mark(&mut self, rank: u32) {
         let peer = self.contact(rank);
         let first = !std::mem::replace(&mut peer.marked, true);
@@ -219,13 +218,13 @@ impl Peers {
         self.fresh = true;
     }
 
-    /// The marked peers, to be flushed; those that are still waiting afterwards are given to [`wait`](Self::wait).
+    /// Takes the marked peers, to flush them. Peers that still wait afterwards are given to [`wait`](Self::wait).
     pub(crate) fn take_marked(&mut self) -> Vec<u32> {
         self.fresh = false;
         std::mem::take(&mut self.marked)
     }
 
-    /// Puts the list back with those that found no room.
+    /// Puts the peers that found no room back into the list.
     pub(crate) fn wait(&mut self, mut stuck: Vec<u32>) {
         stuck.append(&mut self.marked);
         self.marked = stuck;
@@ -239,23 +238,23 @@ impl Peers {
         !self.marked.is_empty()
     }
 
-    /// Peers for which something waits for room.
+    /// Returns the peers for which something waits for room.
     pub(crate) fn marked(&self) -> impl Iterator<Item = u32> {
         self.marked.iter().copied()
     }
 
-    /// Whether something may wait for room that the driver was not armed for.
+    /// Returns true if something may wait for room and the driver was not armed for it.
     #[inline]
     pub(crate) fn any_unasked(&self) -> bool {
         self.unasked && self.any_marked()
     }
 
-    /// The driver is armed for all that waits.
+    /// Records that the driver is armed for everything that waits.
     pub(crate) fn was_asked(&mut self) {
         self.unasked = false;
     }
 
-    /// Whether there is something to do before a sleep.
+    /// Returns true if there is something to do before a sleep.
     pub(crate) fn fresh(&self) -> bool {
         self.fresh || !self.stirred.is_empty()
     }
@@ -267,9 +266,9 @@ impl Peers {
     }
 }
 
-/// The clocks of channels.
+/// Clocks of channels.
 impl Peers {
-    /// This peer's channel has sent or heard something: its clock is set at the end of the turn.
+    /// Notes that a peer's channel has sent or received something. Its clock is set at the end of the turn.
     pub(crate) fn stir(&mut self, rank: u32) {
         if let Some(peer) = self.list.get_mut(rank)
             && !std::mem::replace(&mut peer.stirred, true)
@@ -278,7 +277,7 @@ impl Peers {
         }
     }
 
-    /// Marks the peers whose channels must send again.
+    /// Marks the peers whose channels must resend.
     pub(crate) fn mark_due(&mut self, now: Time) {
         while let Some(key) = self.due.as_mut().and_then(|due| due.pop_expired(now)) {
             let rank = u32::try_from(key).expect("keys here are ranks");
@@ -306,7 +305,8 @@ impl Peers {
         }
     }
 
-    /// An entry that is too early stays: it is put right when its time comes, so an acknowledgement costs nothing here.
+    /// Schedules a check of a peer's channel. An earlier one stays: it is corrected when its time comes, so acknowledgments cost
+    /// nothing here.
     fn look_at(&mut self, rank: u32, due: Time) {
         let Some(peer) = self.list.get_mut(rank) else {
             return;
@@ -320,7 +320,7 @@ impl Peers {
         }
     }
 
-    /// Peers that may still miss something that was sent; some of them twice.
+    /// Returns the peers that may lack something that was sent. Some are returned twice.
     pub(crate) fn unacked(&self) -> impl Iterator<Item = u32> {
         let unacked = |rank: &u32| {
             let channel = self.list.get(*rank).and_then(|peer| peer.channel.as_ref());
@@ -331,7 +331,7 @@ impl Peers {
         waiting.chain(self.stirred.iter().copied()).filter(unacked)
     }
 
-    /// When a channel must be looked at.
+    /// Returns the time at which a channel must be checked.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.due.as_ref()?.next()
     }
@@ -358,14 +358,14 @@ impl Peer {
         channel.next_timeout().map(Time::from_nanos)
     }
 
-    /// Something waits, and the peer must acknowledge something before it can leave.
+    /// Returns true if something waits that cannot be sent before the peer has acknowledged something.
     pub(crate) fn waits_for_peer(&self) -> bool {
         self.channel
             .as_ref()
             .is_some_and(|channel| channel.is_full())
     }
 
-    /// Nothing waits in front of a new envelope.
+    /// Returns true if nothing waits in front of a new envelope.
     pub(crate) fn is_clear(&self) -> bool {
         self.sends.is_empty() && self.control.is_empty()
     }
@@ -428,7 +428,7 @@ mod tests {
         let due = peers.deadline().expect("all wait");
         peers.mark_due(due);
         assert_eq!(peers.take_marked(), [0]);
-        // An acknowledgement costs nothing until the time comes.
+        // An acknowledgment costs nothing until the time comes.
         let channel = peers.contact(1).channel.as_mut().expect("unreliable");
         channel.handle_ack(1, 0);
         peers.mark_due(Time::from_nanos(20_000_000));

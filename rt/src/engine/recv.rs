@@ -32,6 +32,7 @@ impl Core {
             Received::Waits(posted) => {
                 slot.life = Life::Posted(posted);
                 self.waits = true;
+                // Checked only now, because a message that has arrived is received even if its sender is down.
                 if let Some(kind) = self.hopeless(&want) {
                     self.matching.unpost(posted);
                     self.land(op, Err(kind));

@@ -2,7 +2,7 @@
 //!
 //! The receiver offers the rear half through a word in its memory. A sender that makes turns claims the word and puts the half.
 //! A sender that computes does not, so the receiver, when it has the front half, closes the word and gets the rear half as well.
-//! Two ranks that wait for each other then need half the time, and no rank waits for one that computes.
+//! So the transfer takes half the time if both ranks wait, and no rank waits for one that computes.
 //!
 //! The word decides once. After a successful claim the receiver keeps the buffer until the sender's `Landed` has arrived.
 

@@ -140,6 +140,6 @@ impl Core {
 enum Stored {
     Taken,
     Nothing,
-    /// There is one that the receive cannot take directly.
+    /// A stored message that the receive cannot take directly.
     Unfit,
 }

@@ -60,6 +60,7 @@ impl Core {
         let revoked = self.programs.calls.revoked_from(key.0);
         let (first, why) = revoked.unwrap_or_else(|| (key.1, Why::of(kind, me)));
         for &rank in &peers {
+            // The failure first, so that the peer stops putting before it handles `Halt`.
             if self.programs.is_void(key.0) {
                 self.tell_revoked(rank, key.0);
             } else {

@@ -79,6 +79,7 @@ impl Ledger {
         let Some(theirs) = self.mapped() else {
             return Said::Unsaid;
         };
+        // Count first: the neighbor may access our memory as soon as it sees the step, and `Entrance` checks this count then.
         self.add_post();
         let said = theirs.posted.step().into();
         // Prefetch the counter that we add to next, while the neighbor is busy with its access.
@@ -95,6 +96,7 @@ impl Ledger {
         };
         let said = theirs.completed.step().into();
         theirs.posted.expect();
+        // Last, because another thread may begin its access then, and `step` is not atomic.
         self.end_access();
         said
     }

@@ -194,6 +194,7 @@ impl Core {
                 self.peers.control(rank, &fenced);
             }
             if near.greeted {
+                // Posts first: the neighbor takes the window for freed at the second note, and needs both counts then.
                 let [posts, starts] = [near.ledger.posts(), near.ledger.starts()];
                 let posted = id.note(Kind::NoWindow, COUNT_POSTED, posts);
                 let completed = id.note(Kind::NoWindow, COUNT_COMPLETED, starts);
