@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{driver::Peer, random::Random};
 
-/// Messages on hold, for each peer in the order they were posted.
+/// Messages on hold, per peer in the order of posting.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// How many later ones may leave before one that was posted earlier.
+    /// Most later messages that may leave before an earlier one.
     window: u32,
     queues: BTreeMap<Peer, VecDeque<Letter>>,
     count: usize,
@@ -18,7 +18,7 @@ pub(super) struct Held {
 pub(super) struct Letter {
     pub(super) header: Box<[u8]>,
     pub(super) body: Box<[u8]>,
-    /// The turn at which it may leave.
+    /// Turn at which the message may leave.
     due: u64,
     overtaken: u32,
 }
@@ -60,8 +60,8 @@ impl Held {
         self.count += 1;
     }
 
-    /// A message that leaves in this turn, to be given back with [`put_back`](Self::put_back) if there is no room for it.
-    /// Peers in `skipped` are left alone.
+    /// Takes a message that leaves in this turn. If there is no room for it, the caller returns it with
+    /// [`put_back`](Self::put_back). Ignores the peers in `skipped`.
     pub(super) fn pop_due(
         &mut self,
         turn: u64,
@@ -99,7 +99,7 @@ impl Held {
     }
 }
 
-/// Which message of a queue leaves: any of those due, unless an earlier one was overtaken as often as it may be.
+/// Chooses the message of a queue that leaves: any of those due, unless an earlier one was overtaken as often as allowed.
 fn choose(queue: &VecDeque<Letter>, turn: u64, window: u32, random: &mut Random) -> Option<usize> {
     let due: Vec<usize> = (0..queue.len())
         .filter(|at| queue[*at].due <= turn)

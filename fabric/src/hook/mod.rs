@@ -1,7 +1,7 @@
-//! A driver around any other: it traces, counts, and breaks things on purpose.
+//! Wraps any other driver to trace, count, and deliberately break its traffic.
 //!
-//! Protocols that must live with loss are tested through it: [`Faults`] by chance from a seed, or a script that drops the
-//! third message to rank 2. All happens when a command is posted; what arrives is only counted.
+//! Protocols that must tolerate loss are tested through it, either with random [`Faults`] from a seed, or with a script that, for
+//! example, drops the third message to rank 2. Faults happen when a command is posted; arrivals are only counted.
 //!
 //! ```
 //! use ripstop_fabric::{driver::Driver, hook::{Faults, Hook}, loopback};
@@ -30,7 +30,7 @@ use crate::{
     random::Random,
 };
 
-/// Wraps a driver, and does to its traffic what a [`Plan`] says.
+/// Wraps a driver, and applies a [`Plan`] to its traffic.
 #[derive(Debug)]
 pub struct Hook {
     driver: Box<dyn Driver>,
@@ -38,15 +38,15 @@ pub struct Hook {
     plan: Plan,
     random: Random,
     held: Held,
-    /// Messages taken so far, for each peer.
+    /// Messages taken so far, per peer.
     sent: BTreeMap<Peer, u64>,
     turn: u64,
-    /// A fault said `Full`: no wake-up will come for that, so nobody may sleep on it.
+    /// True if a fault returned `Full`. No wake-up will come for that, so the caller must not sleep.
     refused: bool,
 }
 
 impl Hook {
-    /// Puts a hook on `driver`. A [`Faults`] is a plan too.
+    /// Puts a hook around `driver`. [`Faults`] can be used as a plan.
     #[must_use]
     pub fn new(driver: Box<dyn Driver>, plan: impl Into<Plan>) -> Self {
         let plan = plan.into();
@@ -54,7 +54,7 @@ impl Hook {
         let caps = Caps {
             ordered: below.ordered && !plan.reorders(),
             reliable: below.reliable && !plan.loses(),
-            // What is held back here, or posted twice, is like any other message.
+            // Held or duplicated messages are posted like all others, so the tags are lost.
             tag_matching: None,
             ..below.clone()
         };
@@ -74,7 +74,7 @@ impl Hook {
         }
     }
 
-    /// Counts and the record, readable while the hook is in use elsewhere.
+    /// Returns access to the counts and the record, even while the hook is in use elsewhere.
     #[must_use]
     pub fn tap(&self) -> Tap {
         self.plan.tap.clone()
@@ -160,7 +160,7 @@ impl Hook {
             .push(to, Letter::new(header, body, self.turn + turns));
     }
 
-    /// Sends what is due by `turn`. Returns how many.
+    /// Sends the messages that are due by `turn`. Returns how many it sent.
     fn release(&mut self, turn: u64) -> u32 {
         let (mut released, mut full) = (0, Vec::new());
         while let Some((to, at, letter)) = self.held.pop_due(turn, &mut self.random, &full) {
@@ -214,7 +214,7 @@ impl Driver for Hook {
             Command::Get { to, into, .. } => self.one_sided(command, to, What::Get(into.len())),
             Command::Atomic { to, .. } => self.one_sided(command, to, What::Atomic),
             Command::Count { to, .. } => self.one_sided(command, to, What::Count),
-            // These are between a rank and its own driver: there is nothing to see or to break.
+            // These commands are between a rank and its own driver, so there is nothing to trace or to break.
             Command::Watch { .. }
             | Command::Unwatch { .. }
             | Command::List { .. }
@@ -242,7 +242,7 @@ impl Driver for Hook {
     }
 
     fn arm(&mut self) -> Armed {
-        // Time passes here by turns alone, so what is held needs the next turn.
+        // Time passes by turns only, so held messages need another turn.
         if self.refused || self.held.count() > 0 {
             Armed::Busy
         } else {
@@ -303,14 +303,14 @@ impl Driver for Hook {
     }
 }
 
-/// Sends what is held, as far as there is room: closing in good order loses nothing that no fault took.
+/// Sends all held messages, as far as there is room, so that a proper close loses only messages that a fault has dropped.
 impl Drop for Hook {
     fn drop(&mut self) {
         self.release(u64::MAX);
     }
 }
 
-/// Counts what goes to a sink.
+/// Counts everything that goes to a sink.
 struct Watched<'a> {
     sink: &'a mut dyn Sink,
     tap: &'a Tap,
@@ -367,5 +367,5 @@ fn length(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// Messages on hold before `post` says `Full`.
+/// Most messages on hold before `post` returns `Full`.
 const HELD_MAX: usize = 1024;

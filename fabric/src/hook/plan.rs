@@ -1,11 +1,11 @@
-//! What a [`Hook`](super::Hook) does to the traffic that passes it.
+//! What a [`Hook`](super::Hook) does to the traffic that passes through it.
 
 use std::{collections::BTreeMap, fmt, ops::Range};
 
 use super::Tap;
 use crate::{driver::Peer, random::Random};
 
-/// Faults, scripts and traces for one [`Hook`](super::Hook). The default does nothing but count.
+/// Faults, scripts and traces for one [`Hook`](super::Hook). The default only counts.
 #[derive(Default)]
 pub struct Plan {
     pub(super) faults: Faults,
@@ -16,33 +16,33 @@ pub struct Plan {
 
 type Script = Box<dyn FnMut(&Outgoing<'_>) -> Action + Send>;
 
-/// Faults by chance. Each applies to messages as they are posted; one-sided commands are only refused (`full`).
+/// Random faults. They apply to messages as they are posted; one-sided commands can only be refused (`full`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// The probability that a message is lost.
+    /// Probability that a message is lost.
     pub drop: f64,
-    /// The probability that a message arrives twice.
+    /// Probability that a message arrives twice.
     pub duplicate: f64,
-    /// How many later messages to the same peer may overtake one; 0 keeps the order.
+    /// Most later messages to the same peer that may overtake a message; 0 keeps the order.
     pub reorder: u32,
-    /// How many turns of [`progress`](crate::driver::Driver::progress) a message is held. Alone it keeps the order.
+    /// Turns of [`progress`](crate::driver::Driver::progress) for which a message is held. Without `reorder`, the order is kept.
     pub delay: Range<u64>,
-    /// The probability that a command is answered with `Full`.
+    /// Probability that a command is answered with `Full`.
     pub full: f64,
-    /// Decides all of the above: the same seed and the same calls give the same faults.
+    /// Seed of all faults: the same seed and the same calls give the same faults.
     pub seed: u64,
 }
 
-/// A message on its way out, as a [script](Plan::script) sees it.
+/// An outgoing message, as seen by a [script](Plan::script).
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// Where it goes.
+    /// Receiver of the message.
     pub to: Peer,
-    /// How many messages went to that peer before it, lost ones included and refused ones not.
+    /// Messages to that peer before this one, including lost ones but not refused ones.
     pub nth: u64,
-    /// Its header.
+    /// Header of the message.
     pub header: &'a [u8],
-    /// Its body.
+    /// Body of the message.
     pub body: &'a [u8],
 }
 
@@ -50,46 +50,46 @@ pub struct Outgoing<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// What chance decides.
+    /// Whatever the random faults decide.
     Pass,
-    /// It is lost.
+    /// The message is lost.
     Drop,
-    /// It arrives twice.
+    /// The message arrives twice.
     Duplicate,
-    /// It is held for so many turns, and later messages to the same peer wait behind it.
+    /// The message is held for this many turns, and later messages to the same peer wait behind it.
     Delay(u64),
-    /// The command comes back as `Full`.
+    /// The command is returned as `Full`.
     Full,
 }
 
 impl Plan {
-    /// Nothing but counting.
+    /// Returns a plan that only counts.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Faults by chance.
+    /// Adds random faults.
     #[must_use]
     pub fn faults(self, faults: Faults) -> Self {
         Self { faults, ..self }
     }
 
-    /// Does `action` to the `nth` message (from 0) to `to`, once.
+    /// Applies `action` once, to message number `nth` (from 0) to `to`.
     #[must_use]
     pub fn nth(mut self, to: Peer, nth: u64, action: Action) -> Self {
         self.fixed.insert((to, nth), action);
         self
     }
 
-    /// Loses the `nth` message (from 0) to `to`.
+    /// Drops message number `nth` (from 0) to `to`.
     #[must_use]
     pub fn drop_nth(self, to: Peer, nth: u64) -> Self {
         self.nth(to, nth, Action::Drop)
     }
 
-    /// Asks `script` about every message that no [`nth`](Self::nth) is about. It is asked again about a message that it
-    /// refused with [`Action::Full`].
+    /// Asks `script` about every message for which there is no [`nth`](Self::nth). If it refuses a message with [`Action::Full`],
+    /// it is asked again about the same message.
     #[must_use]
     pub fn script(self, script: impl FnMut(&Outgoing<'_>) -> Action + Send + 'static) -> Self {
         Self {
@@ -98,26 +98,26 @@ impl Plan {
         }
     }
 
-    /// Records all that passes; read it through [`Hook::tap`](super::Hook::tap).
+    /// Records all traffic. Read it through [`Hook::tap`](super::Hook::tap).
     #[must_use]
     pub fn record(self) -> Self {
         self.tap.record_all();
         self
     }
 
-    /// Calls `observer` for all that passes, on the thread that uses the driver.
+    /// Calls `observer` for all traffic, on the thread that uses the driver.
     #[must_use]
     pub fn observe(self, observer: impl FnMut(&super::Passed) + Send + 'static) -> Self {
         self.tap.observe(Box::new(observer));
         self
     }
 
-    /// Whether messages to a peer can change places.
+    /// Returns true if messages to a peer can be reordered.
     pub(super) fn reorders(&self) -> bool {
         self.faults.reorder > 0
     }
 
-    /// Whether messages can be lost or come twice.
+    /// Returns true if messages can be lost or duplicated.
     pub(super) fn loses(&self) -> bool {
         let fixed = self
             .fixed
@@ -126,7 +126,7 @@ impl Plan {
         self.faults.drop > 0.0 || self.faults.duplicate > 0.0 || fixed || self.script.is_some()
     }
 
-    /// What happens to this message.
+    /// Decides what happens to this message.
     pub(super) fn judge(&mut self, message: &Outgoing<'_>, random: &mut Random) -> Action {
         let scripted = match self.fixed.remove(&(message.to, message.nth)) {
             Some(action) => action,
@@ -155,7 +155,7 @@ impl Faults {
         }
     }
 
-    /// Turns that a message is held.
+    /// Returns the number of turns for which a message is held.
     pub(super) fn turns(&self, random: &mut Random) -> u64 {
         // A message must wait for others if they are to overtake it.
         random.within(self.delay.clone()) + random.within(0..u64::from(self.reorder) + 1)

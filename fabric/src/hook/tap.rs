@@ -1,4 +1,4 @@
-//! What passed a [`Hook`](super::Hook), for whoever looks.
+//! Traffic that passed through a [`Hook`](super::Hook), for tests to inspect.
 
 use std::{
     fmt,
@@ -7,23 +7,24 @@ use std::{
 
 use crate::driver::{Down, Peer};
 
-/// Looks at what passes a [`Hook`](super::Hook), also after the hook went into a `Box<dyn Driver>`. Clones see the same.
+/// Access to the traffic of a [`Hook`](super::Hook), even after the hook was moved into a `Box<dyn Driver>`. Clones share their
+/// state.
 #[derive(Clone, Debug, Default)]
 pub struct Tap {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// How often things passed.
+/// Counts of the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Messages that the caller posted, those lost by a fault included.
+    /// Messages that the caller posted, including those lost by a fault.
     pub sent: u64,
-    /// Bytes of those, headers and bodies.
+    /// Bytes of posted messages, headers and bodies.
     pub sent_bytes: u64,
     /// Messages that arrived.
     pub received: u64,
-    /// Bytes of those, headers and bodies.
+    /// Bytes of messages that arrived, headers and bodies.
     pub received_bytes: u64,
     /// Puts posted.
     pub puts: u64,
@@ -31,13 +32,13 @@ pub struct Counts {
     pub gets: u64,
     /// Atomics posted.
     pub atomics: u64,
-    /// Counts posted, those of puts not included.
+    /// Counts posted, without those of puts.
     pub counts: u64,
-    /// Commands given back, by the driver below or by a fault.
+    /// Commands returned as `Full`, by the wrapped driver or by a fault.
     pub fulls: u64,
     /// Messages lost by a fault.
     pub dropped: u64,
-    /// Messages doubled by a fault.
+    /// Messages duplicated by a fault.
     pub duplicated: u64,
     /// Messages held for a while.
     pub delayed: u64,
@@ -56,75 +57,75 @@ impl Counts {
     }
 }
 
-/// Something that passed.
+/// A command or an event that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Passed {
     /// Turns of `progress` before it.
     pub turn: u64,
-    /// Who it went to or came from; `None` for a completion, which names nobody.
+    /// Receiver or sender; `None` for a completion, which names no peer.
     pub peer: Option<Peer>,
-    /// What it was.
+    /// Kind of command or event.
     pub what: What,
 }
 
-/// Kinds of things that pass.
+/// Kinds of commands and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
     /// A message was posted.
     Sent {
-        /// Its header.
+        /// Header of the message.
         header: Vec<u8>,
-        /// The length of its body, in bytes.
+        /// Length of the body in bytes.
         body: usize,
     },
     /// A message arrived.
     Received {
-        /// Its header.
+        /// Header of the message.
         header: Vec<u8>,
-        /// The length of its body, in bytes.
+        /// Length of the body in bytes.
         body: usize,
     },
     /// The message just sent was lost by a fault.
     Dropped,
-    /// The message just sent was doubled by a fault.
+    /// The message just sent was duplicated by a fault.
     Duplicated,
-    /// The message just sent is held for so many turns.
+    /// The message just sent is held for this many turns.
     Delayed(u64),
-    /// A command came back.
+    /// A command was returned as `Full`.
     Full,
-    /// A put of so many bytes was posted.
+    /// A put of this many bytes was posted.
     Put(usize),
-    /// A get of so many bytes was posted.
+    /// A get of this many bytes was posted.
     Get(usize),
     /// An atomic was posted.
     Atomic,
     /// A count was posted.
     Count,
-    /// A watched counter came to its threshold.
+    /// A watched counter reached its threshold.
     Reached,
     /// All tasks of a list have begun.
     Triggered,
-    /// A one-sided command is done.
+    /// A one-sided command is complete.
     Completed,
     /// A one-sided command failed.
     Failed,
-    /// The peer is gone.
+    /// The peer is down.
     Down(Down),
 }
 
-/// Called with all that passes.
+/// Called with all traffic.
 pub(super) type Observer = Box<dyn FnMut(&Passed) + Send>;
 
 impl Tap {
-    /// How often things passed until now.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.lock().counts
     }
 
-    /// What passed since the last call; empty without [`Plan::record`](super::Plan::record).
+    /// Takes the traffic recorded since the last call. Empty without [`Plan::record`](super::Plan::record).
     #[must_use]
     pub fn take_record(&self) -> Vec<Passed> {
         self.lock()
@@ -142,7 +143,7 @@ impl Tap {
         self.lock().observer = Some(observer);
     }
 
-    /// Counts it; `what` is made only when somebody looks.
+    /// Counts a command or an event. `what` is only built if there is an observer or a record.
     pub(super) fn pass(
         &self,
         turn: u64,
