@@ -1,36 +1,36 @@
-//! Which lanes of a pair work, and which of the others can do no more harm.
+//! Fences: which lanes of a pair work, and which of the failed ones can do no more harm.
 //!
-//! Each rank says two sets to the other, which only grow: the lanes that it has found not to work, and the lanes that it has
-//! *closed*, so that nothing which still comes by them reads or writes its memory. It does not matter how often a word is said,
-//! or whether an older one comes later. A lane is fenced when both ranks have closed it: then, and not before, what was under
-//! way on it may be repeated elsewhere, and memory that it was to reach may be used for something else.
+//! Each rank sends the other two sets, which only grow: the lanes that it has found not to work, and the lanes that it has
+//! *closed*, so that nothing still arriving on them can access its memory. Words may be repeated, and older ones may arrive
+//! later. A lane is fenced when both ranks have closed it. Only then may its transfers in flight be repeated elsewhere, and their
+//! memory be used for something else.
 
 use super::{LaneSet, home};
 
-/// The lanes of a pair, as one of its ranks sees them: four bytes.
+/// The lanes of a pair as one of its ranks sees them, in four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fences {
     all: LaneSet,
-    /// That either rank has found not to work.
+    /// Lanes that either rank has found not to work.
     failed: LaneSet,
-    /// That nothing reaches this rank's memory by.
+    /// Lanes that can no longer reach this rank's memory.
     closed: LaneSet,
-    /// That nothing reaches the other's memory by.
+    /// Lanes that can no longer reach the other rank's memory.
     closed_there: LaneSet,
 }
 
-/// What a rank says to the other.
+/// A rank's report to the other rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "travels as each driver likes")]
 pub struct Word {
     /// Lanes that do not work.
     pub failed: LaneSet,
-    /// Lanes by which nothing reaches the speaker's memory any more.
+    /// Lanes that can no longer reach the reporting rank's memory.
     pub closed: LaneSet,
 }
 
 impl Fences {
-    /// With all these lanes at work.
+    /// Creates the fences of a pair in which all these lanes work.
     #[must_use]
     pub const fn new(all: LaneSet) -> Self {
         Self {
@@ -41,19 +41,19 @@ impl Fences {
         }
     }
 
-    /// The lanes that work; when there are none, the pair has lost each other.
+    /// Returns the lanes that work. If there are none, the two ranks cannot reach each other any more.
     #[must_use]
     pub const fn working(&self) -> LaneSet {
         self.all.without(self.failed)
     }
 
-    /// The lane of what is ordered in a context, from now on.
+    /// Returns the lane for ordered traffic of a context, from now on.
     #[must_use]
     pub fn home(&self, context: u64) -> Option<u32> {
         home(context, self.working())
     }
 
-    /// This rank has found that a lane does not work. Whether that is new: then [`word`](Self::word) is to be said, by a lane
+    /// Records that this rank has found a lane not to work. Returns true if that is new: then send [`word`](Self::word) on a lane
     /// that works.
     pub fn fail(&mut self, lane: u32) -> bool {
         let is_new = self.working().has(lane);
@@ -63,14 +63,14 @@ impl Fences {
         is_new
     }
 
-    /// The lanes that are to be closed here.
+    /// Returns the lanes that this rank must close.
     #[must_use]
     pub const fn to_close(&self) -> LaneSet {
         self.failed.without(self.closed)
     }
 
-    /// A lane that does not work is closed here: nothing by it reaches memory. Whether that is new: then the word is to be
-    /// said, and the lane may be fenced by it.
+    /// Records that a failed lane is closed here, so that it cannot reach this rank's memory. Returns true if that is new: then
+    /// send the word, and the lane may be fenced now.
     pub fn close(&mut self, lane: u32) -> bool {
         let is_new = self.to_close().has(lane);
         if is_new {
@@ -79,7 +79,7 @@ impl Fences {
         is_new
     }
 
-    /// What the other rank is to hear.
+    /// Returns the report for the other rank.
     #[must_use]
     pub const fn word(&self) -> Word {
         Word {
@@ -88,26 +88,27 @@ impl Fences {
         }
     }
 
-    /// The other's word. Lanes that are fenced by it: they were not before. Whether a lane is to be closed, [`to_close`] says.
+    /// Handles the other rank's report. Returns the lanes that are fenced by it and were not before. After this, [`to_close`] may
+    /// have new lanes.
     ///
     /// [`to_close`]: Self::to_close
     #[must_use]
     pub fn handle_word(&mut self, word: Word) -> LaneSet {
         let before = self.fenced();
         let closed = word.closed.and(self.all);
-        // Who closes a lane has found that it does not work.
+        // A rank that has closed a lane has found that it does not work.
         self.failed = self.failed.or(word.failed.and(self.all)).or(closed);
         self.closed_there = self.closed_there.or(closed);
         self.fenced().without(before)
     }
 
-    /// Whether all lanes that do not work are fenced.
+    /// Returns true if all failed lanes are fenced.
     #[must_use]
     pub fn are_settled(&self) -> bool {
         self.failed.without(self.fenced()).is_empty()
     }
 
-    /// The lanes that both have closed.
+    /// Returns the lanes that both ranks have closed.
     #[must_use]
     pub const fn fenced(&self) -> LaneSet {
         self.closed.and(self.closed_there)

@@ -1,4 +1,4 @@
-//! Several adapters between two ranks, used as one. Pure: whoever owns it gives the adapters their commands.
+//! Several adapters between two ranks, used as one. Pure state machines: the owner posts the commands to the adapters.
 //!
 //! ```text
 //!   Speeds, shares    how a length is best divided between lanes, or given to one         split
@@ -7,14 +7,15 @@
 //!   home, pair_up     the lane of what is ordered; which adapter talks to which           here
 //! ```
 //!
-//! A *lane* is a number below [`LANES_MAX`] that means the same way to both ranks of a pair.
+//! A *lane* is a number below [`LANES_MAX`] that means the same path to both ranks of a pair.
 //!
-//! **Order.** Envelopes are ordered, bytes are not: all that must keep an order goes by one lane, the [`home`] of its context,
-//! which both sides find without a word. Pieces of long commands go by all lanes, and the command is over when all have landed.
+//! **Order.** Envelopes are ordered, bytes are not. All ordered traffic goes through one lane, the [`home`] of its context, which
+//! both sides compute without communication. Pieces of long commands go through all lanes, and the command is complete when all
+//! have landed.
 //!
-//! **Failure.** What was under way on a lane that fails may still arrive, long after it was given up. So a piece of it goes out
-//! again only when the lane is *fenced*: both ranks have closed it, and nothing that comes by it touches memory any more
-//! ([`Fences`]). Until then the command is not over, and its memory is nobody else's.
+//! **Failure.** A transfer in flight on a lane that fails may still arrive long after it was given up. Its piece is therefore
+//! sent again only when the lane is *fenced*: both ranks have closed it, so it cannot access memory any more ([`Fences`]). Until
+//! then the command is not complete, and its memory must not be reused.
 
 mod fence;
 mod split;
@@ -29,21 +30,21 @@ pub use self::{
 };
 use crate::random::Random;
 
-/// The most lanes of a pair.
+/// Most lanes of a pair.
 pub const LANES_MAX: u32 = 8;
 
-/// The most adapters that drivers give a rank.
+/// Most adapters that drivers give a rank.
 pub const RAILS_MAX: usize = 4;
 
-/// Some lanes.
+/// A set of lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneSet(u8);
 
 impl LaneSet {
-    /// None.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// The first `count` lanes, of [`LANES_MAX`] at most.
+    /// Returns the first `count` lanes, but at most [`LANES_MAX`].
     #[must_use]
     pub const fn first(count: u32) -> Self {
         if count >= LANES_MAX {
@@ -53,84 +54,85 @@ impl LaneSet {
         }
     }
 
-    /// The lanes whose bits are set.
+    /// Returns the lanes whose bits are set.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// A bit for each lane.
+    /// Returns one bit per lane.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether `lane` is one of them.
+    /// Returns true if `lane` is in the set.
     #[must_use]
     pub const fn has(self, lane: u32) -> bool {
         lane < LANES_MAX && self.0 & (1 << lane) != 0
     }
 
-    /// These and `lane`, which is below [`LANES_MAX`].
+    /// Returns the set with `lane` added, which must be below [`LANES_MAX`].
     #[must_use]
     pub const fn with(self, lane: u32) -> Self {
         Self(self.0 | 1 << lane)
     }
 
-    /// The lanes of either.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The lanes of both.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// These without those of `other`.
+    /// Returns the set without the lanes of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// How many.
+    /// Returns the number of lanes.
     #[must_use]
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no lanes.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// All of them, the lowest first.
+    /// Returns the lanes in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         (0..LANES_MAX).filter(move |lane| self.has(*lane))
     }
 }
 
-/// The lane of what must keep its order in a context: both ranks of a pair find the same one. When a lane fails, only its own
-/// contexts move. `None` when no lane is left.
+/// Returns the lane for ordered traffic of a context, or `None` if there is no lane.
+///
+/// Both ranks of a pair compute the same lane. When a lane fails, only its own contexts move.
 #[must_use]
 pub fn home(context: u64, lanes: LaneSet) -> Option<u32> {
     let weight = |lane: &u32| Random::new(context ^ u64::from(*lane) << 56).bits();
     lanes.iter().max_by_key(weight)
 }
 
-/// The context of all that keeps its order between two ranks, who call it the same.
+/// Returns the context for all ordered traffic between two ranks. It is the same for both.
 #[must_use]
 pub fn pair(one: u32, other: u32) -> u64 {
     u64::from(one.max(other)) << 32 | u64::from(one.min(other))
 }
 
-/// Which adapter of the one rank and which of the other are lane 0, 1 and so on, from the bandwidths of both. With as many on
-/// either side each has a partner of its own; else the faster ones of the fewer have more than one. Both ranks come to the same.
+/// Decides which adapters of the two ranks form lane 0, 1 and so on, from the bandwidths of both.
 ///
-/// At most [`LANES_MAX`] lanes; none when a side has no adapter.
+/// With equally many adapters on both sides, each has its own partner. Otherwise the faster ones of the side with fewer have
+/// several. Both ranks compute the same lanes, at most [`LANES_MAX`], and none if a side has no adapter.
 #[must_use]
 pub fn pair_up(mine: &[u64], theirs: &[u64]) -> Vec<(usize, usize)> {
     if mine.is_empty() || theirs.is_empty() {
@@ -150,6 +152,6 @@ pub fn pair_up(mine: &[u64], theirs: &[u64]) -> Vec<(usize, usize)> {
 
 fn fastest_first(speeds: &[u64]) -> Vec<usize> {
     let mut order: Vec<_> = (0..speeds.len()).collect();
-    order.sort_by_key(|adapter| std::cmp::Reverse(speeds[*adapter])); // stable: the lower number first
+    order.sort_by_key(|adapter| std::cmp::Reverse(speeds[*adapter])); // stable: equal speeds stay in ascending order
     order
 }

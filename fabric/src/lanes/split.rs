@@ -1,28 +1,28 @@
-//! How a length is best divided between lanes of different speed: the exact optimum where a lane needs a fixed time and a time
-//! for each byte (spec P5, "water-filling").
+//! How to divide a length between lanes of different speeds: the exact optimum if a lane needs a fixed time plus a time per byte
+//! ("water-filling").
 
 use super::{LANES_MAX, LaneSet};
 
-/// What a lane needs for a piece.
+/// Time that a lane needs for a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
-    /// The fixed time of a piece, in nanoseconds.
+    /// Fixed time of a piece in nanoseconds.
     pub latency_ns: u64,
-    /// Bytes per microsecond, at least 1: a million bytes per second each.
+    /// Bandwidth in bytes per microsecond (millions of bytes per second), at least 1.
     pub bytes_per_us: u64,
 }
 
-/// The speeds of a pair's lanes.
+/// Speeds of a pair's lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Speeds {
     lanes: Vec<Speed>,
 }
 
 impl Speeds {
-    /// In the order of lanes. A bandwidth of 0 counts as 1.
+    /// Makes the speeds of these lanes, in order. A bandwidth of 0 counts as 1.
     ///
     /// # Panics
-    /// With more than [`LANES_MAX`].
+    /// If there are more than [`LANES_MAX`].
     #[must_use]
     pub fn new(lanes: &[Speed]) -> Self {
         assert!(
@@ -39,16 +39,17 @@ impl Speeds {
         }
     }
 
-    /// So many lanes of one speed.
+    /// Makes the speeds of `count` equal lanes.
     ///
     /// # Panics
-    /// With more than [`LANES_MAX`].
+    /// If there are more than [`LANES_MAX`].
     #[must_use]
     pub fn equal(count: u32, speed: Speed) -> Self {
         Self::new(&vec![speed; count as usize])
     }
 
-    /// Of adapters that weigh so much, at least 1: those of the greatest weight are as fast as this. No weights are those of one.
+    /// Makes the speeds of adapters with these weights, each at least 1. Those with the greatest weight have the speed `fastest`.
+    /// Without weights, there is one adapter.
     #[must_use]
     pub fn by_weight(fastest: Speed, weights: &[u32]) -> Self {
         let weights = if weights.is_empty() { &[1] } else { weights };
@@ -60,22 +61,23 @@ impl Speeds {
         Self::new(&weights.iter().map(speed).collect::<Vec<_>>())
     }
 
-    /// All lanes.
+    /// Returns the set of all lanes.
     #[must_use]
     pub fn all(&self) -> LaneSet {
         LaneSet::first(u32::try_from(self.lanes.len()).unwrap_or(LANES_MAX))
     }
 
-    /// Bytes per microsecond of a lane; 0 of one that there is not.
+    /// Returns the bandwidth of a lane in bytes per microsecond, or 0 if there is no such lane.
     #[must_use]
     pub fn bytes_per_us(&self, lane: u32) -> u64 {
         let lane = self.lanes.get(lane as usize);
         lane.map_or(0, |lane| lane.bytes_per_us)
     }
 
-    /// What each of `lanes` should move of `len` bytes so that all end at the same time, as pairs of a lane and its bytes, and
-    /// nothing for lanes that would not help: those slower than a quarter of the fastest, and those whose part would be shorter
-    /// than [`PIECE_MIN`]. Empty without lanes. Whole pages but for the last.
+    /// Returns how many of `len` bytes each of `lanes` should move so that all end at the same time.
+    ///
+    /// Lanes that would not help get nothing: those with less than a quarter of the fastest bandwidth, and those whose part would
+    /// be shorter than [`PIECE_MIN`]. All parts except the last are whole pages. The result is empty without lanes.
     #[must_use]
     pub fn shares(&self, len: u64, lanes: LaneSet) -> Vec<(u32, u64)> {
         let mut lanes = self.quick(lanes);
@@ -90,7 +92,7 @@ impl Speeds {
         }
     }
 
-    /// Those of `lanes` that are not much slower than the others; the one with the least latency first.
+    /// Returns those of `lanes` that are not much slower than the others, in ascending order of latency.
     fn quick(&self, lanes: LaneSet) -> Vec<u32> {
         let there = lanes.iter().filter(|lane| self.bytes_per_us(*lane) > 0);
         let mut lanes: Vec<_> = there.collect();
@@ -101,10 +103,10 @@ impl Speeds {
         lanes
     }
 
-    /// The parts of lanes in the order of their latencies: those that begin too late have nothing to do.
+    /// Returns the parts of lanes, which are given in ascending order of latency. Lanes that would begin too late get nothing.
     fn fill(&self, len: u64, lanes: &[u32]) -> Vec<(u32, u64)> {
-        // The end of all, with the lanes looked at so far, is (len + Σ latency·rate) / Σ rate; in nanoseconds and bytes per
-        // microsecond a factor of 1000 comes in.
+        // With the lanes considered so far, all end at (len + Σ latency·rate) / Σ rate. The factor of 1000 converts between
+        // nanoseconds and bytes per microsecond.
         let (mut weighted, mut rate) = (u128::from(len) * 1000, 0_u128);
         let mut busy = Vec::new();
         for lane in lanes {
@@ -128,7 +130,7 @@ impl Speeds {
     }
 }
 
-/// The same parts in whole pages; the last takes the rest.
+/// Rounds the parts down to whole pages; the last part takes the rest.
 fn whole_pages(len: u64, mut parts: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
     let Some((last, others)) = parts.split_last_mut() else {
         return parts;
@@ -142,11 +144,11 @@ fn whole_pages(len: u64, mut parts: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
     parts
 }
 
-/// The shortest piece that is worth a command of its own.
+/// Shortest piece in bytes that is worth its own command.
 pub const PIECE_MIN: u64 = 32 << 10;
-/// Shorter commands go by one lane.
+/// Commands shorter than this many bytes go through one lane.
 pub const STRIPE_MIN: u64 = 2 * PIECE_MIN;
-/// A lane slower than the fastest by more than this costs more in waiting than it brings.
+/// A lane slower than the fastest by more than this factor costs more in waiting than it gains.
 const SLOWER_MAX: u64 = 4;
-/// Pieces begin at these where they can.
+/// Pieces begin at multiples of this many bytes where possible.
 pub(super) const PAGE: u64 = 4096;

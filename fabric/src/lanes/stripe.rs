@@ -1,26 +1,26 @@
-//! One long command over several lanes: each lane that is free takes the next piece, long ones first, so that a lane that turns
-//! out slower than it was thought to be takes fewer of them and no lane waits long for another at the end.
+//! One long command over several lanes.
 //!
-//! Memory: a few pieces for each lane, however long the command.
+//! Each lane that is free takes the next piece, long ones first. A lane that turns out slower than expected takes fewer of them,
+//! and no lane waits long for another at the end. The state is a few pieces per lane, however long the command.
 
 use std::{mem, ops::Range};
 
 use super::{LANES_MAX, LaneSet, PIECE_MIN, Speeds, split::PAGE};
 
-/// A command under way.
+/// A long command in flight.
 #[derive(Clone, Debug)]
 pub struct Stripe {
     len: u64,
-    /// The first byte that no lane has had.
+    /// Offset of the first byte that was not given to any lane.
     next: u64,
-    /// What lanes that failed have not moved.
+    /// Ranges that failed lanes have not moved.
     again: Vec<Range<u64>>,
     flying: Vec<Piece>,
     landed: u64,
     paces: [Pace; LANES_MAX as usize],
-    /// Those that take pieces.
+    /// Lanes that take pieces.
     lanes: LaneSet,
-    /// Those that have failed and may still move what they have begun.
+    /// Failed lanes that may still move pieces they have begun.
     unfenced: LaneSet,
     serial: u32,
     piece_max: u64,
@@ -30,20 +30,20 @@ pub struct Stripe {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Piece {
-    /// Comes back in [`Stripe::handle_landed`].
+    /// Handed back to [`Stripe::handle_landed`].
     pub id: PieceId,
-    /// Which lane.
+    /// Lane that moves the piece.
     pub lane: u32,
-    /// Which bytes of the command.
+    /// Bytes of the command, as offsets.
     pub range: Range<u64>,
 }
 
-/// How fast a lane is beside the others: no clock is needed to see that it is slower than it was thought to be.
+/// How fast a lane is compared to the others. This shows without a clock that a lane is slower than expected.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// What had landed of the command when the lane's last piece landed, or its first one began.
+    /// Bytes of the command that had landed when the lane's last piece landed, or its first one began.
     mark: u64,
-    /// Of what landed from the piece before its last one to that, how much of 1024 was its own.
+    /// Share of the lane, in parts of 1024, of the bytes that landed between its last two pieces.
     part: Option<u64>,
 }
 
@@ -55,15 +55,15 @@ struct Pace {
 )]
 pub struct PieceId(pub u32);
 
-/// How far a command is.
+/// Progress of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Standing {
-    /// Something is to be given to a lane, or to land, or to be fenced.
+    /// Something must still be given to a lane, or land, or be fenced.
     UnderWay,
-    /// All bytes are there, and no piece can land again.
+    /// All bytes have landed, and no piece can land again.
     Done,
-    /// Bytes are missing and no lane is left to move them; nothing can land any more.
+    /// Bytes are missing and there is no lane to move them. Nothing can land any more.
     Stranded,
 }
 
@@ -74,7 +74,8 @@ impl Piece {
 }
 
 impl Stripe {
-    /// Of `len` bytes over those of `lanes` that are worth it, in pieces of at most `piece_max` bytes (0 counts as 1).
+    /// Starts a command of `len` bytes over those of `lanes` that are worth it, in pieces of at most `piece_max` bytes (0 counts
+    /// as 1).
     #[must_use]
     pub fn new(len: u64, speeds: &Speeds, lanes: LaneSet, piece_max: u64) -> Self {
         Self {
@@ -91,7 +92,7 @@ impl Stripe {
         }
     }
 
-    /// Begins another command, as [`new`](Self::new) does, in the memory of this one: for one lane it allocates nothing then.
+    /// Starts another command like [`new`](Self::new), but reuses the memory of this one. With one lane this allocates nothing.
     pub fn renew(&mut self, len: u64, speeds: &Speeds, lanes: LaneSet, piece_max: u64) {
         let (mut again, mut flying) = (mem::take(&mut self.again), mem::take(&mut self.flying));
         again.clear();
@@ -103,7 +104,7 @@ impl Stripe {
         };
     }
 
-    /// How far it is.
+    /// Returns the progress of the command.
     #[must_use]
     pub fn standing(&self) -> Standing {
         if !self.unfenced.is_empty() || !self.flying.is_empty() {
@@ -117,20 +118,20 @@ impl Stripe {
         }
     }
 
-    /// The lanes that take pieces.
+    /// Returns the lanes that take pieces.
     #[must_use]
     pub const fn lanes(&self) -> LaneSet {
         self.lanes
     }
 
-    /// Bytes that are there.
+    /// Returns how many bytes have landed.
     #[must_use]
     pub const fn landed(&self) -> u64 {
         self.landed
     }
 
-    /// The next piece for `lane`; `None` when it has enough for now, or there is nothing left to begin. The piece is under way
-    /// from now on.
+    /// Returns the next piece for `lane`, which is in flight from now on. Returns `None` if the lane has enough for now, or
+    /// nothing is left to begin.
     pub fn poll_piece(&mut self, lane: u32, speeds: &Speeds) -> Option<Piece> {
         let own = self.flying.iter().filter(|piece| piece.lane == lane);
         let (count, own) = own.fold((0, 0), |(count, len), piece| (count + 1, len + piece.len()));
@@ -152,14 +153,14 @@ impl Stripe {
         Some(piece)
     }
 
-    /// Takes a piece back that the lane had no room for: nothing of it has moved.
+    /// Takes back a piece that the lane had no room for. None of it has moved.
     pub fn refuse(&mut self, id: PieceId) {
         if let Some(piece) = self.remove(id) {
             self.give_back(piece.range);
         }
     }
 
-    /// A piece is there. Ids that are not under way are ignored.
+    /// Handles a piece that has landed. Ids that are not in flight are ignored.
     pub fn handle_landed(&mut self, id: PieceId) {
         let Some(piece) = self.remove(id) else {
             return;
@@ -170,8 +171,10 @@ impl Stripe {
         pace.part = (piece.len().saturating_mul(1024)).checked_div(self.landed - since);
     }
 
-    /// `lane` has failed: it takes no more pieces, and what it has begun waits for [`handle_fenced`](Self::handle_fenced).
-    /// `others` are those of the pair that work: they take over, also where they were not worth it before.
+    /// Handles a failure of `lane`: it takes no more pieces, and those it has begun wait for
+    /// [`handle_fenced`](Self::handle_fenced).
+    ///
+    /// `others` are the pair's lanes that work. They take over, even those that were not worth it before.
     pub fn handle_failed(&mut self, lane: u32, others: LaneSet) {
         let failed = LaneSet::EMPTY.with(lane);
         if !self.lanes.has(lane) {
@@ -186,7 +189,7 @@ impl Stripe {
         }
     }
 
-    /// Nothing comes by `lane` any more: what it has not moved goes by others.
+    /// Handles a fence of `lane`: nothing arrives on it any more, so other lanes move its remaining pieces.
     pub fn handle_fenced(&mut self, lane: u32) {
         let fenced = LaneSet::EMPTY.with(lane);
         if !self.unfenced.has(lane) {
@@ -199,20 +202,20 @@ impl Stripe {
         }
     }
 
-    /// Whether nothing is under way, nor may still arrive.
+    /// Returns true if nothing is in flight and nothing may still arrive.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.flying.is_empty() && self.unfenced.is_empty()
     }
 
-    /// What is left goes by these lanes from now on. Nothing may be under way.
+    /// Moves the rest of the command with these lanes from now on. Nothing may be in flight.
     pub fn go_on_by(&mut self, lanes: LaneSet) {
         debug_assert!(self.is_idle());
         self.lanes = lanes;
     }
 
-    /// Half of what the lane would still begin if all went on as it does; `None` when it has enough to the end. `own` are the
-    /// bytes that it has under way.
+    /// Returns the length of the lane's next piece: half of what the lane would still move if all continue at their pace. Returns
+    /// `None` if it has enough until the end. `own` is the number of bytes that it has in flight.
     fn piece_len(&self, lane: u32, own: u64, speeds: &Speeds) -> Option<u64> {
         let rest = u128::from(self.len - self.landed);
         let all = self.lanes.iter().map(|lane| speeds.bytes_per_us(lane));
@@ -226,7 +229,7 @@ impl Stripe {
         }
         // Short enough that a lane which becomes slow holds little of a long command.
         let long = (self.len / PIECES).max(PIECE_LONG);
-        // One lane alone leaves nothing to others.
+        // A single lane need not leave anything to others.
         let takers = if self.lanes.len() == 1 { 1 } else { 2 };
         let half = part.saturating_sub(own).div_ceil(takers).min(long);
         let len = half.next_multiple_of(PAGE).clamp(PIECE_MIN, long);
@@ -253,7 +256,7 @@ impl Stripe {
 
     fn give_back(&mut self, range: Range<u64>) {
         if range.is_empty() {
-            self.serial = 0; // the piece of an empty command
+            self.serial = 0; // the only piece of an empty command
         } else {
             self.again.push(range);
         }
@@ -265,7 +268,7 @@ impl Stripe {
     }
 }
 
-/// Those that help to move so much.
+/// Returns the lanes that help to move this many bytes.
 fn worth_it(len: u64, speeds: &Speeds, lanes: LaneSet) -> LaneSet {
     if lanes.len() <= 1 {
         return lanes;
@@ -273,7 +276,7 @@ fn worth_it(len: u64, speeds: &Speeds, lanes: LaneSet) -> LaneSet {
     let shares = speeds.shares(len, lanes);
     let used = shares.iter().filter(|(_, share)| *share > 0);
     let used = used.fold(LaneSet::EMPTY, |used, (lane, _)| used.with(*lane));
-    // Of nothing one lane tells the other side.
+    // For an empty command, one lane notifies the other side.
     if used.is_empty() { one_of(lanes) } else { used }
 }
 
@@ -282,8 +285,8 @@ fn one_of(lanes: LaneSet) -> LaneSet {
     first.map_or(LaneSet::EMPTY, |lane| LaneSet::EMPTY.with(lane))
 }
 
-/// Pieces that a lane has at a time, so that it has one to go on with while the end of another is told.
+/// Pieces of a lane in flight, so that it has another one to work on while a completion is reported.
 const WINDOW: usize = 2;
-/// No piece is longer than this part of its command, and this length.
+/// A piece is never longer than this fraction of its command, or `PIECE_LONG` if that is longer.
 const PIECES: u64 = 128;
 const PIECE_LONG: u64 = 256 << 10;

@@ -1,4 +1,4 @@
-//! Lanes in virtual time, and what must hold for every order of events.
+//! Tests of lanes in virtual time, and of what must hold for every order of events.
 
 use proptest::prelude::*;
 
@@ -19,17 +19,17 @@ fn speed(bytes_per_us: u64) -> Speed {
     }
 }
 
-/// Adapters that move pieces one after the other, each at a pace of its own.
+/// Adapters that move pieces one after the other, each at its own pace.
 struct Adapters {
     thought: Speeds,
-    /// Bytes per microsecond, from the start and from a time in nanoseconds on.
+    /// Bytes per microsecond of each lane: at first, and from `changes_ns` on.
     paces: Vec<[u64; 2]>,
     changes_ns: u64,
-    /// A lane dies then.
+    /// Lane that dies, and when, in nanoseconds.
     dies: Option<(u32, u64)>,
 }
 
-/// From the death of a lane to the time when both ends have closed it.
+/// Time from the death of a lane until both ends have closed it, in nanoseconds.
 const FENCE_NS: u64 = 20_000;
 const NEVER: u64 = u64::MAX;
 
@@ -44,7 +44,7 @@ impl Adapters {
         }
     }
 
-    /// When a piece that begins now has left, in nanoseconds.
+    /// Returns when a piece that begins at `start` has left, in nanoseconds.
     fn end(&self, lane: usize, start: u64, len: u64) -> u64 {
         let [first, then] = self.paces[lane];
         let whole = start + len * 1000 / first;
@@ -55,7 +55,7 @@ impl Adapters {
         self.changes_ns.max(start) + (len - before.min(len)) * 1000 / then
     }
 
-    /// The time in nanoseconds that a stripe takes.
+    /// Returns the time in nanoseconds that a stripe takes.
     fn run(&self, len: u64) -> u64 {
         let all = self.thought.all();
         let mut stripe = Stripe::new(len, &self.thought, all, u64::MAX);
@@ -94,7 +94,7 @@ impl Adapters {
         now
     }
 
-    /// What it would take if all lanes ended at the same time.
+    /// Returns the time if all lanes ended together.
     fn ideal(&self, len: u64) -> u64 {
         1_500 + len * 1000 / self.paces.iter().map(|pace| pace[0]).sum::<u64>()
     }
@@ -280,7 +280,7 @@ fn adapters_are_paired_alike_by_both_sides() {
     assert_eq!(pair_up(&[1; 12], &[1]).len(), LANES_MAX as usize);
 }
 
-/// Random lives of one stripe: which bytes have landed, counted one by one in pages.
+/// Runs a stripe with random events, and counts how often each byte lands.
 fn live(seed: u64, len: u64, lanes: u32) {
     let mut random = Random::new(seed);
     let paces: Vec<_> = (0..lanes)
@@ -333,8 +333,8 @@ fn live(seed: u64, len: u64, lanes: u32) {
     panic!("no end");
 }
 
-/// Two ranks that find lanes broken and say so, in any order, with words repeated and late. What is on a lane arrives only at a
-/// side that has not closed it.
+/// Two ranks find lanes broken and report that, in any order, with reports that are repeated and late. A transfer on a lane
+/// arrives only at a side that has not closed it.
 fn feud(seed: u64, lanes: u32) {
     let mut random = Random::new(seed);
     let all = LaneSet::first(lanes);
@@ -365,7 +365,7 @@ fn feud(seed: u64, lanes: u32) {
             assert!(fenced.and(sides[one].working()).is_empty());
         }
     }
-    // When all has been said and done, both agree.
+    // After all reports have been exchanged, both agree.
     for _ in 0..3 {
         for side in 0..2 {
             sides[side]
