@@ -1,15 +1,15 @@
-//! What is left when nobody has said where the others are.
+//! Stands in for the driver if it is never learned where the other ranks are.
 
 use std::io;
 
 use crate::driver::{Command, Down, Failure, Peer, Post, Progress, Sink, Token};
 
-/// A driver to nobody.
+/// A driver that reaches no other rank.
 #[derive(Debug)]
 pub(super) struct Lost {
     why: String,
     kind: io::ErrorKind,
-    /// Ranks whose loss was not told.
+    /// Ranks whose failure was not reported yet.
     untold: Vec<Peer>,
     failed: Vec<(Token, Failure)>,
 }
@@ -36,7 +36,7 @@ impl Lost {
         !self.untold.is_empty() || !self.failed.is_empty()
     }
 
-    /// As to peers that are down, once that is known.
+    /// Treats commands like those for peers that are down, once that was reported.
     pub(super) fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
         let failed = match command {
             Command::Message { to, .. } if self.untold.contains(&to) => return Post::Full(command),

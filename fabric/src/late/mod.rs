@@ -1,8 +1,8 @@
-//! A network's driver from before it is known where the ends of the other ranks are.
+//! A network's driver that can be used before the endpoints of the other ranks are known.
 //!
-//! What the other ranks have to say may take long to come: each of them has to have started. A thread waits for that and
-//! connects the driver, and the rank goes on: messages wait for room until then, and memory for peers, which is of no use
-//! before, is waited for. If nobody ever says where the others are, they are lost.
+//! The other ranks' addresses may take long to arrive, because each rank must have started first. A thread waits for them and
+//! connects the driver, while the rank goes on. Until then messages find no room, and calls that need memory for peers wait,
+//! because such memory is of no use earlier. If the addresses never arrive, the other ranks are reported as failed.
 
 mod lost;
 
@@ -33,7 +33,7 @@ use crate::{
     tags::Tag,
 };
 
-/// A driver that is there, or will be.
+/// A driver that is connected, or will be.
 #[derive(Debug)]
 pub struct Late {
     caps: Caps,
@@ -42,7 +42,7 @@ pub struct Late {
     rank: u32,
     ranks: u32,
     way: Way,
-    /// The processes of this node's ranks, where the driver does not see them. Their end comes after the driver's.
+    /// Processes of this node's ranks, if the driver does not watch them itself. Dropped after the driver.
     processes: Option<Processes>,
     turns: u64,
 }
@@ -54,19 +54,20 @@ enum Way {
     Lost(Lost),
 }
 
-/// Until a thread has made the driver, or knows why there is none.
+/// State until a thread has made the driver, or knows why there is none.
 #[derive(Debug)]
 struct Joining {
-    /// `None` when it was waited for.
+    /// `None` once it was waited for.
     thread: Option<JoinHandle<io::Result<Box<dyn Driver>>>>,
     over: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,
-    /// What the driver is to hear when it is there.
+    /// Peers to connect to when the driver is there.
     wanted: Vec<Peer>,
+    /// Peers to give up when the driver is there.
     gone: Vec<(Peer, Option<Down>)>,
 }
 
-/// Rings when the thread ends, in whatever way.
+/// Rings when the thread ends, even by a panic.
 struct Ring {
     over: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,
@@ -75,17 +76,19 @@ struct Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
-        // It has room for as many.
+        // The bell has room for this.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
 
 impl Late {
-    /// The driver of `rank` of so many, once `join` has heard from all of them and connected it. That is called in a thread of
-    /// its own, and may wait for other ranks, but not for ever: this driver is not closed before it returns.
+    /// Opens the driver of `rank`, one of `ranks`. `join` gets the addresses of all ranks and connects the driver.
+    ///
+    /// `join` is called in its own thread. It may wait for other ranks, but not forever, because this driver cannot be closed
+    /// before it returns.
     ///
     /// # Errors
-    /// What the system says about a thread or a descriptor.
+    /// The system's error about a thread or a descriptor.
     pub fn open(
         prepared: Box<dyn Prepared>,
         (rank, ranks): (u32, u32),
@@ -124,7 +127,7 @@ impl Late {
         })
     }
 
-    /// The same, and it is told of the ends of processes of this node, which the network may not notice.
+    /// Adds notifications of ended processes on this node, which the network may not notice.
     #[must_use]
     pub fn beside(mut self, processes: Processes) -> Self {
         self.waits.push(processes.wait_on());
@@ -132,14 +135,14 @@ impl Late {
         self
     }
 
-    /// The driver, which is waited for.
+    /// Waits for the driver and returns it.
     fn joined(&mut self) -> Result<&mut dyn Driver, &mut Lost> {
         if let Way::Joining(joining) = &mut self.way {
             self.way = match joining.end() {
                 Ok(driver) => Way::Joined(driver),
                 Err(why) => Way::Lost(Lost::new(why, (self.rank, self.ranks))),
             };
-            // All ranks have come: this one knows where they are.
+            // All ranks have arrived, because this one now knows their addresses.
             self.processes.iter_mut().for_each(Processes::watch);
         }
         match &mut self.way {
@@ -169,11 +172,11 @@ impl Joining {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Waits for the thread. Once.
+    /// Waits for the thread. Called once.
     fn end(&mut self) -> io::Result<Box<dyn Driver>> {
         let thread = self.thread.take();
         let ended = thread.map(JoinHandle::join);
-        // It has rung, and never does again.
+        // The bell has rung, and will not ring again.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let panicked = || {
             Err(io::Error::other(
@@ -191,7 +194,7 @@ impl Joining {
     }
 }
 
-/// The processes of these ranks have ended. A driver that has told of one before, or does now, tells the same.
+/// Reports ranks whose processes have ended. If the driver has reported one before, or does now, it gives the same answer.
 #[cold]
 fn bury(driver: &mut dyn Driver, dead: Vec<Peer>, sink: &mut dyn Sink) {
     for peer in dead {
@@ -200,7 +203,7 @@ fn bury(driver: &mut dyn Driver, dead: Vec<Peer>, sink: &mut dyn Sink) {
     }
 }
 
-/// The others wait for what this rank has to say at the start, and are told by the driver how it ends.
+/// Joins before closing: the other ranks wait for this one's address, and the driver notifies them of its end.
 impl Drop for Late {
     fn drop(&mut self) {
         drop(self.joined());
@@ -223,7 +226,7 @@ impl Driver for Late {
         match &mut self.way {
             Way::Joined(driver) => driver.post(command),
             Way::Joining(_) if matches!(command, Command::Message { .. }) => Post::Full(command),
-            // What it is about, memory or counters, was waited for.
+            // The memory or counters that it concerns were waited for.
             _ => match self.joined() {
                 Ok(driver) => driver.post(command),
                 Err(lost) => lost.post(command),
@@ -262,7 +265,7 @@ impl Driver for Late {
                     let known = processes.has_news();
                     let done = driver.progress(budget, sink);
                     processes.turn();
-                    // What came from the dead before is heard before.
+                    // Report deaths only after everything that arrived before them was handed out.
                     if known && done.events < budget {
                         bury(&mut **driver, processes.take_news(), sink);
                     }
@@ -270,7 +273,7 @@ impl Driver for Late {
                 }
             },
             Way::Joining(joining) if !joining.is_over() => Progress { events: 0 },
-            // There is room from now on.
+            // Messages find room from now on.
             Way::Joining(_) => {
                 drop(self.joined());
                 Progress { events: 1 }
@@ -307,7 +310,8 @@ impl Driver for Late {
         }
     }
 
-    /// Before it has joined there is no memory of [`allocate`](Self::allocate)'s, and a key could not be sent to anybody.
+    /// Returns `None` before the driver has joined, because there is no memory from [`allocate`](Self::allocate) yet, and no peer
+    /// to send a key to.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         match &mut self.way {
             Way::Joined(driver) => driver.expose(range),
@@ -364,7 +368,7 @@ impl Driver for Late {
     fn answers(&self, peer: Peer) -> u64 {
         let answers = self.there().map_or(0, |driver| driver.answers(peer));
         match &self.processes {
-            // Nothing can be expected of it, and it is seen to be there.
+            // A process that stands still cannot acknowledge anything, but is known to be alive.
             Some(processes) if processes.stands_still(peer) => answers.wrapping_add(self.turns),
             _ => answers,
         }

@@ -20,7 +20,7 @@ use crate::{
     memory::{Region, RemoteRegion},
 };
 
-/// A driver that only has to be let out. Notes what it is told.
+/// A driver that only needs to be released, and that records some calls.
 #[derive(Debug)]
 struct Noted {
     driver: Loopback,
@@ -131,7 +131,8 @@ impl Sink for Heard {
 type Word = io::Result<()>;
 type Notes = Arc<Mutex<Vec<String>>>;
 
-/// Rank 0 of three that joins when it is told to, what tells it, what its driver notes, and the others.
+/// Returns rank 0 of three, which joins when it gets a word; the sender of that word; the notes of its driver; and the other
+/// ranks.
 fn late() -> (Late, Sender<Word>, Notes, Vec<Loopback>) {
     let mut others = world(3);
     let notes = Notes::default();
@@ -167,7 +168,7 @@ fn sleep_on(late: &Late) -> bool {
     poll(&mut fds.collect::<Vec<_>>(), Some(&guard)).unwrap() > 0
 }
 
-/// Sleeps until it has joined, or knows why it does not, and no longer.
+/// Sleeps until it has joined, or has failed to, and no longer.
 fn end_at(late: &mut Late, heard: &mut Heard) {
     while !late.knows_peers() {
         if late.arm() == Armed::Ready {
