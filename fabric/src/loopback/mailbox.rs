@@ -1,4 +1,4 @@
-//! Where everything lies that a rank will hear.
+//! A rank's mailbox: everything that the rank will receive.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -13,7 +13,7 @@ use crate::{
     memory::WeakRegion,
 };
 
-/// What others can reach of a rank.
+/// What other ranks can access of a rank.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     state: Mutex<State>,
@@ -23,9 +23,9 @@ pub(super) struct Mailbox {
 #[derive(Debug, Default)]
 pub(super) struct State {
     events: VecDeque<Event>,
-    /// Who found no room since the last event was taken.
+    /// Ranks that found no room since this was last taken.
     refused: BTreeSet<Peer>,
-    /// What its owner allocated, by slot and generation.
+    /// Regions that the owner allocated, by slot and generation.
     pub(super) regions: BTreeMap<u64, WeakRegion>,
     pub(super) region_next: u64,
     armed: bool,
@@ -57,8 +57,10 @@ impl Mailbox {
         }
     }
 
-    /// Whether there was room: a closed mailbox has room for everything, and keeps nothing. Others may push between the
-    /// look and the delivery, so the bound is soft by one event for each rank.
+    /// Adds an event, unless the mailbox is full. Returns false if it was full.
+    ///
+    /// A closed mailbox accepts everything and keeps nothing. Other ranks may push between the check and the delivery, so the
+    /// bound may be exceeded by one event per rank.
     pub(super) fn push(&self, from: Peer, event: impl FnOnce() -> Event) -> bool {
         {
             let mut state = self.lock();
@@ -79,14 +81,14 @@ impl Mailbox {
         }
     }
 
-    /// Its owner was refused somewhere, and there is room now.
+    /// Wakes the owner, because a mailbox that refused it has room now.
     pub(super) fn nudge(&self) {
         let mut state = self.lock();
         state.nudged = true;
         state.ring(&self.bell);
     }
 
-    /// Something that its owner waits for is in its memory.
+    /// Wakes the owner, because its memory now contains something it waits for.
     pub(super) fn wake(&self) {
         self.lock().ring(&self.bell);
     }
@@ -95,7 +97,8 @@ impl Mailbox {
         self.lock().events.pop_front()
     }
 
-    /// Everything that came after the last event was taken ends the sleep, unless it is there already: then `false`.
+    /// Arms the bell, so that the next event ends the owner's sleep. Returns false if there is an event already, so that the
+    /// owner must not sleep.
     pub(super) fn arm(&self) -> bool {
         let mut state = self.lock();
         state.armed = state.events.is_empty() && !state.nudged;
@@ -112,19 +115,19 @@ impl Mailbox {
         }
     }
 
-    /// Who was refused here since the last call.
+    /// Takes the ranks that were refused here since the last call.
     pub(super) fn take_refused(&self) -> BTreeSet<Peer> {
         std::mem::take(&mut self.lock().refused)
     }
 
-    /// Forgets what was not read, and keeps nothing from now on.
+    /// Drops all unread events, and keeps no others from now on.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         state.events.clear();
     }
 
-    /// What the owner sleeps on.
+    /// Returns the descriptor that the owner sleeps on.
     pub(super) fn bell(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.bell)
     }
@@ -135,7 +138,7 @@ impl Mailbox {
 }
 
 impl State {
-    /// One wake-up for each `arm`, however much comes.
+    /// Wakes the owner, at most once for each `arm`.
     fn ring(&mut self, bell: &OwnedFd) {
         if std::mem::take(&mut self.armed) {
             let rung = rustix::io::write(bell, &1_u64.to_ne_bytes());
@@ -159,5 +162,5 @@ impl Event {
     }
 }
 
-/// Events in a mailbox before senders are told to wait: small, so that programs meet back-pressure early.
+/// Most events in a mailbox before senders must wait. It is small, so that programs meet back-pressure early.
 const EVENTS_MAX: usize = 256;

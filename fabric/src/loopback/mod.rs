@@ -1,8 +1,8 @@
-//! The tutorial driver: the ranks of one process, joined by queues.
+//! The tutorial driver: the ranks of one process, connected by queues.
 //!
-//! Read it from the top, beside the contract in [`driver`](crate::driver), then its only other file, `mailbox.rs`. A rank
-//! is a [`Loopback`]; all that it will ever hear lies in its mailbox, its own completions too; a put is done when it is
-//! posted, because the target is at hand.
+//! Read it from the top, together with the contract in [`driver`](crate::driver), then its only other file, `mailbox.rs`. A rank
+//! is a [`Loopback`]. Everything that it will receive is in its mailbox, including its own completions. A put is performed when
+//! it is posted, because the target's memory is in the same process.
 
 mod mailbox;
 
@@ -27,10 +27,10 @@ pub struct Loopback {
     caps: Caps,
 }
 
-/// As many ranks as asked for, which reach each other and nobody else. Each may go to a thread of its own.
+/// Creates a world of `ranks` ranks, which can reach each other and no other ranks. Each may be moved to its own thread.
 ///
 /// # Panics
-/// When the process has no file descriptors left: each rank has one to sleep on.
+/// If the process has no file descriptors left, because each rank has one to sleep on.
 #[must_use]
 pub fn world(ranks: u32) -> Vec<Loopback> {
     let world: Arc<[Mailbox]> = (0..ranks).map(|_| Mailbox::new()).collect();
@@ -94,7 +94,7 @@ impl Driver for Loopback {
             sink.reached(token);
             events += 1;
         }
-        // The sink is never called with the mailbox locked: others go on posting.
+        // The sink is never called with the mailbox locked, so that other ranks can post meanwhile.
         while events < budget
             && let Some(event) = self.mailbox(self.me).pop()
         {
@@ -108,7 +108,7 @@ impl Driver for Loopback {
     }
 
     fn arm(&mut self) -> Armed {
-        // A count that comes after the first look finds the mailbox armed.
+        // Arm first: a count that arrives after the check then finds the mailbox armed.
         if self.mailbox(self.me).arm() && !self.watches.is_reached() {
             Armed::Ready
         } else {
@@ -140,7 +140,7 @@ impl Driver for Loopback {
 }
 
 impl Loopback {
-    /// Whether there was room.
+    /// Posts a message. Returns false if there was no room.
     fn send(&self, to: Peer, header: &[u8], body: &[u8]) -> bool {
         check_length("header", header.len(), HEADER_MAX);
         check_length("body", body.len(), BODY_MAX);
@@ -189,7 +189,7 @@ impl Loopback {
         }
     }
 
-    /// Counts, unless nobody is there to see it.
+    /// Adds to a counter, unless its owner has closed or freed it.
     fn count(&self, to: Peer, key: RemoteCounter, by: u64) {
         if self.counter(to, key).is_ok_and(|counter| counter.add(by)) {
             self.mailbox(to).wake();
@@ -202,7 +202,7 @@ impl Loopback {
         Ok(Counter::in_region(region, offset))
     }
 
-    /// The region that `key` grants `len` bytes of, and where in it they start.
+    /// Returns the region of which `key` grants `len` bytes, and the offset where they start.
     fn target(&self, to: Peer, key: RemoteRegion, len: usize) -> Result<(Region, usize), Failure> {
         let state = self.mailbox(to).lock();
         if state.closed {
@@ -224,7 +224,7 @@ impl Loopback {
         }
     }
 
-    /// Ends the sleep of those who found our mailbox full.
+    /// Wakes the ranks that found our mailbox full.
     fn call_refused(&self) {
         for peer in self.mailbox(self.me).take_refused() {
             self.mailbox(peer).nudge();
@@ -260,7 +260,7 @@ fn check_length(what: &str, len: usize, max: usize) {
     );
 }
 
-/// A key to `range`, if that lies in `region`.
+/// Returns a key to `range`, if that is inside `region`.
 fn key_to(owner: Peer, name: u64, region: &Region, range: LocalRange) -> Option<RemoteRegion> {
     let offset = range
         .start()
@@ -319,10 +319,10 @@ fn caps() -> Caps {
     }
 }
 
-/// What [`RemoteRegion::kind`] is in our keys.
+/// [`RemoteRegion::kind`] of our keys.
 const KIND: u32 = 0x100b;
 
-/// Everything here travels in a buffer; the limits are those of a usual fabric, so that protocols take the usual paths.
+/// All messages here travel in a buffer. The limits are those of a typical fabric, so that protocols take their usual paths.
 const INLINE_MAX: usize = 64;
 const HEADER_MAX: usize = 128;
 const BODY_MAX: usize = 64 << 10;
