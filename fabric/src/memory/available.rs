@@ -1,14 +1,14 @@
-//! Whether there is memory for a large region.
+//! Checks whether there is memory for a large region.
 //!
-//! A memfd's pages are made until none are left, and then the kernel ends a process of its choice. So a region that is
-//! plainly too large is refused before its first page is made.
+//! The kernel makes a memfd's pages until none are left, and then kills a process of its choice. A region that is plainly too
+//! large is therefore refused before its first page is made.
 
 use std::{fs, io};
 
-/// Regions up to this many bytes are not worth a look: reading costs as much as making their pages.
+/// Regions up to this many bytes are not checked, because a check costs as much as making their pages.
 const SMALL: u64 = 64 << 20;
 
-/// Refuses what the machine, or the control group, has no room for.
+/// Refuses a region that the machine or the control group has no room for.
 pub(super) fn check(len: u64) -> io::Result<()> {
     if len <= SMALL {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn check(len: u64) -> io::Result<()> {
     }
 }
 
-/// Bytes that can still be had, as far as the system says.
+/// Returns how many bytes of memory are available, as far as the system reports that.
 pub(crate) fn room() -> Option<u64> {
     [machine(), group()].into_iter().flatten().min()
 }
@@ -33,7 +33,7 @@ fn machine() -> Option<u64> {
     available_in(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// What the control group of this process leaves, where it has a limit (version 2).
+/// Returns how many bytes the control group of this process has left, if it has a limit (version 2).
 fn group() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;

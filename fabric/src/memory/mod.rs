@@ -1,4 +1,4 @@
-//! Memory that a driver may touch at any time: [`Region`], and the key to a peer's, [`RemoteRegion`].
+//! Memory that a driver may access at any time: [`Region`], and the key to a peer's memory, [`RemoteRegion`].
 
 mod available;
 mod region;

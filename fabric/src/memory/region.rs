@@ -1,4 +1,4 @@
-//! Memory that drivers may touch: in a memfd, mapped here and mappable by peers, or of this process alone.
+//! Memory that drivers may access: a memfd that peers can map, or memory of this process alone.
 #![expect(
     unsafe_code,
     reason = "maps memory, and reads and writes what other processes share"
@@ -24,26 +24,26 @@ use rustix::{
 use super::available;
 use crate::driver::{LocalRange, Payload};
 
-/// Shared, reference-counted memory: it stays mapped until the last clone is gone.
+/// Shared, reference-counted memory that stays mapped until the last clone is dropped.
 ///
-/// Peers may read and write it at any time, so it gives out atomics and copies, never a `&[u8]`.
+/// Peers may read and write it at any time, so it only gives out atomics and copies, never a `&[u8]`.
 #[derive(Clone)]
 pub struct Region {
     inner: Arc<Mapping>,
 }
 
-/// A region that is not kept mapped by this value.
+/// A reference to a region that does not keep it mapped.
 #[derive(Clone)]
 pub struct WeakRegion {
     inner: Weak<Mapping>,
 }
 
-/// Words of a region, which were checked once to be inside.
+/// Words of a region, checked once to be inside it.
 #[derive(Clone)]
 pub(crate) struct Words {
     start: NonNull<AtomicU64>,
     len: usize,
-    /// Keeps them mapped.
+    /// Keeps the words mapped.
     region: Region,
 }
 
@@ -54,12 +54,12 @@ unsafe impl Sync for Words {}
 
 /// `start..start + len` is mapped until this is dropped.
 struct Mapping {
-    /// What it is mapped from, unless it is this process's alone.
+    /// File that is mapped, unless the memory is of this process alone.
     fd: Option<OwnedFd>,
     start: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// Called when the last holder is gone, while `fd` is still open. Whether the memory may go.
+    /// Called when the last clone is dropped, while `fd` is still open. Returns true if the memory may be unmapped.
     farewell: Option<Farewell>,
 }
 
@@ -71,11 +71,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Region {
-    /// New zeroed memory in a memfd that can neither shrink nor grow. `len` is rounded up to pages; pages are made when they
-    /// are first touched, unless `reserve` asks for all of them now.
+    /// Creates zeroed memory in a memfd that can neither shrink nor grow.
+    ///
+    /// `len` is rounded up to whole pages. Pages are made when they are first touched, or all of them now if `reserve` is true.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn create(name: &str, len: usize, reserve: bool) -> io::Result<Self> {
         if len == 0 {
             return Err(no_length());
@@ -96,7 +97,7 @@ impl Region {
     /// Maps a peer's memfd.
     ///
     /// # Errors
-    /// When it could still shrink (its pages could vanish under us), is not `len` bytes long, or cannot be mapped.
+    /// If it could still shrink (its pages could vanish while we use them), is not `len` bytes long, or cannot be mapped.
     pub fn open(fd: OwnedFd, len: usize, writable: bool) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(&fd)?;
         let size = rustix::fs::fstat(&fd)?.st_size;
@@ -110,19 +111,19 @@ impl Region {
         Self::map(fd, len, writable)
     }
 
-    /// New zeroed memory of this process alone, which costs no descriptor. `len` is rounded up to pages.
+    /// Creates zeroed memory of this process alone, which needs no descriptor. `len` is rounded up to whole pages.
     ///
     /// # Errors
-    /// What the system said, or that it has no room for so much.
+    /// The system's error, or that there is too little memory.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         available::check(len as u64)?;
         Self::vacant(len)
     }
 
-    /// As [`anonymous`](Self::anonymous), of any length: for memory of which most is never touched.
+    /// Like [`anonymous`](Self::anonymous), but of any length, for memory of which most is never touched.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub(crate) fn vacant(len: usize) -> io::Result<Self> {
         if len == 0 {
             return Err(no_length());
@@ -176,8 +177,8 @@ impl Region {
         })
     }
 
-    /// Has `farewell` called when the last holder is gone, before the descriptor is closed. The memory stays mapped for ever if
-    /// that says `false`.
+    /// Has `farewell` called when the last clone is dropped, before the descriptor is closed. If it returns false, the memory
+    /// stays mapped forever.
     pub(crate) fn with_farewell(
         mut self,
         farewell: impl Fn() -> bool + Send + Sync + 'static,
@@ -188,7 +189,7 @@ impl Region {
         self
     }
 
-    /// The same region, not kept mapped.
+    /// Returns a reference that does not keep the region mapped.
     #[must_use]
     pub fn downgrade(&self) -> WeakRegion {
         WeakRegion {
@@ -196,14 +197,14 @@ impl Region {
         }
     }
 
-    /// Bytes, a multiple of the page size.
+    /// Returns the length in bytes, a multiple of the page size.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.len
     }
 
-    /// Never: a region has at least a page.
+    /// Returns false, because a region has at least one page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.len == 0
@@ -212,27 +213,27 @@ impl Region {
     /// Makes the pages of a range now, so that touching them cannot fail later.
     ///
     /// # Errors
-    /// When there is no memory for them.
+    /// If there is no memory for them.
     pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
         self.check(offset, len, 1);
         available::check(len as u64)?;
         let Some(fd) = &self.inner.fd else {
-            return Ok(()); // the process's own pages are made as they are touched
+            return Ok(()); // private pages are made when they are touched
         };
         make_pages(fd, offset as u64..(offset + len) as u64)
     }
 
-    /// The first byte. Valid for [`len`](Self::len) bytes as long as a clone of this region lives.
+    /// Returns the address of the first byte, valid for [`len`](Self::len) bytes as long as a clone of this region lives.
     #[inline]
     #[must_use]
     pub fn start(&self) -> NonNull<u8> {
         self.inner.start
     }
 
-    /// The address of `len` bytes at `offset`.
+    /// Returns the address of `len` bytes at `offset`.
     ///
     /// # Panics
-    /// When they are not inside the region.
+    /// If they are not inside the region.
     #[inline]
     #[must_use]
     pub fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
@@ -241,10 +242,10 @@ impl Region {
         unsafe { self.inner.start.add(offset) }
     }
 
-    /// The word at `offset` bytes.
+    /// Returns the word at `offset` bytes.
     ///
     /// # Panics
-    /// When it is not inside the region, not aligned, or the region is mapped read-only.
+    /// If it is not inside the region, not aligned, or the region is mapped read-only.
     #[inline]
     #[must_use]
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
@@ -255,10 +256,10 @@ impl Region {
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
-    /// The word at `offset` bytes.
+    /// Returns the word at `offset` bytes.
     ///
     /// # Panics
-    /// When it is not inside the region, not aligned, or the region is mapped read-only.
+    /// If it is not inside the region, not aligned, or the region is mapped read-only.
     #[inline]
     #[must_use]
     pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
@@ -269,10 +270,10 @@ impl Region {
         unsafe { AtomicU64::from_ptr(word.as_ptr().cast()) }
     }
 
-    /// So many words from `offset` on.
+    /// Returns `len` words from `offset` on.
     ///
     /// # Panics
-    /// When they are not inside the region, not aligned, or the region is mapped read-only.
+    /// If they are not inside the region, not aligned, or the region is mapped read-only.
     pub(crate) fn words(&self, offset: usize, len: usize) -> Words {
         self.check_word(offset, 8);
         Words {
@@ -282,14 +283,14 @@ impl Region {
         }
     }
 
-    /// Copies bytes out. Racing writers can tear them.
+    /// Copies bytes out. Concurrent writers can tear them.
     ///
     /// # Panics
-    /// When they are not inside the region.
+    /// If they are not inside the region.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
-        // SAFETY: the source is inside the mapping, `into` is ours alone and cannot overlap it.
+        // SAFETY: the source is inside the mapping. Only we hold `into`, which cannot overlap it.
         unsafe {
             from.as_ptr()
                 .copy_to_nonoverlapping(into.as_mut_ptr(), into.len())
@@ -299,7 +300,7 @@ impl Region {
     /// Copies bytes in.
     ///
     /// # Panics
-    /// When they do not fit inside the region, or it is mapped read-only.
+    /// If they do not fit inside the region, or it is mapped read-only.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert!(
@@ -314,10 +315,10 @@ impl Region {
         };
     }
 
-    /// `len` bytes at `offset`, lent as a message's body.
+    /// Lends `len` bytes at `offset` as a message's body.
     ///
     /// # Panics
-    /// When they are not inside the region.
+    /// If they are not inside the region.
     #[inline]
     #[must_use]
     pub fn payload(&self, offset: usize, len: usize) -> Payload<'_> {
@@ -325,11 +326,11 @@ impl Region {
         unsafe { Payload::from_raw(self.at(offset, len), len) }
     }
 
-    /// Asks the processor to fetch the lines of a range that is about to be written, all at once rather than one after the
-    /// other as the stores come to them.
+    /// Prefetches the lines of a range that is about to be written, all of them together instead of one by one as they are
+    /// written.
     ///
     /// # Panics
-    /// When they are not inside the region.
+    /// If they are not inside the region.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize, len: usize) {
         let start = self.at(offset, len);
@@ -338,10 +339,10 @@ impl Region {
         }
     }
 
-    /// Copies bytes out to where a get wants them; the two may overlap.
+    /// Copies bytes out to the local range of a get. The two may overlap.
     ///
     /// # Panics
-    /// When they are not inside the region.
+    /// If they are not inside the region.
     pub(crate) fn copy_out(&self, offset: usize, into: LocalRange) {
         let from = self.at(offset, into.len());
         // SAFETY: the source was checked by `at`; the maker of `into` promised that it may be written until the command that
@@ -349,23 +350,23 @@ impl Region {
         unsafe { from.as_ptr().copy_to(into.start().as_ptr(), into.len()) };
     }
 
-    /// Copies a put's bytes in; the two may overlap.
+    /// Copies a put's bytes in. The two may overlap.
     ///
     /// # Panics
-    /// When they do not fit inside the region, or it is mapped read-only.
+    /// If they do not fit inside the region, or it is mapped read-only.
     pub(crate) fn copy_in(&self, offset: usize, from: LocalRange) {
         assert!(
             self.inner.writable,
             "a write to a region that is mapped read-only"
         );
         let into = self.at(offset, from.len());
-        // SAFETY: as for `copy_out`, the other way round.
+        // SAFETY: as for `copy_out`, in the other direction.
         unsafe { into.as_ptr().copy_from(from.start().as_ptr(), from.len()) };
     }
 
-    /// All of it, as the local end of a command. The caller keeps the region until that is complete.
+    /// Returns the whole region as the local end of a command. The caller keeps the region until the command is complete.
     pub(crate) fn range(&self) -> LocalRange {
-        // SAFETY: mapped as long as the region is kept, and shared memory may be touched by others at any time.
+        // SAFETY: the range stays mapped as long as the region is kept, and shared memory may be accessed by others at any time.
         unsafe { LocalRange::new(self.inner.start, self.inner.len) }
     }
 
@@ -405,10 +406,10 @@ impl fmt::Debug for Words {
     }
 }
 
-/// What a shared region is mapped from.
+/// Borrows the file that a shared region is mapped from.
 ///
 /// # Panics
-/// When the region is of one process alone: those of simulated ranks are.
+/// If the region is of one process alone, as those of simulated ranks are.
 impl AsFd for Region {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let fd = self.inner.fd.as_ref();
@@ -424,7 +425,7 @@ impl fmt::Debug for Region {
 }
 
 impl WeakRegion {
-    /// The region, if it still has a holder.
+    /// Returns the region, if it still has a holder.
     #[must_use]
     pub fn upgrade(&self) -> Option<Region> {
         Some(Region {
@@ -444,17 +445,17 @@ impl Drop for Mapping {
         if self.farewell.as_ref().is_some_and(|farewell| !farewell()) {
             return;
         }
-        // SAFETY: mapped by `map` with this length, and nobody holds a clone any more.
+        // SAFETY: mapped by `map` with this length, and there is no clone any more.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
     }
 }
 
-/// Asks for the line of an address that is about to be written.
+/// Prefetches the line of an address that is about to be written.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn prefetch_line(line: *const u8) {
-    // SAFETY: a prefetch changes nothing but caches and cannot fault; processors without it take it for a no-op.
+    // SAFETY: a prefetch changes only caches and cannot fault. Processors without this instruction treat it as a no-op.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly))
     };
@@ -464,11 +465,11 @@ pub(crate) fn prefetch_line(line: *const u8) {
 #[inline]
 pub(crate) fn prefetch_line(_line: *const u8) {}
 
-/// Asks for the line of an address that is about to be read.
+/// Prefetches the line of an address that is about to be read.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn prefetch_for_read(line: *const u8) {
-    // SAFETY: a prefetch changes nothing but caches and cannot fault.
+    // SAFETY: a prefetch changes only caches and cannot fault.
     unsafe {
         std::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly))
     };
@@ -480,8 +481,8 @@ pub(crate) fn prefetch_for_read(_line: *const u8) {}
 
 const LINE_LEN: usize = 64;
 
-/// Makes pages of shared memory, some at a time: the kernel gives up, and all it has made, when a signal comes, as those of a
-/// profiler do many times in a second.
+/// Makes pages of shared memory, a few at a time. The kernel gives up, and discards what it has made, when a signal arrives; a
+/// profiler sends many of them per second.
 fn make_pages(fd: &impl AsFd, bytes: Range<u64>) -> io::Result<()> {
     let flags = rustix::fs::FallocateFlags::empty();
     let mut start = bytes.start;
@@ -493,7 +494,7 @@ fn make_pages(fd: &impl AsFd, bytes: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that are made within a fraction of a millisecond.
+/// Bytes of pages that are made within a fraction of a millisecond.
 const PAGES_AT_ONCE: u64 = 1 << 20;
 
 fn no_length() -> io::Error {

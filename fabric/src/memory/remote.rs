@@ -2,32 +2,32 @@
 
 use bytemuck::{Pod, Zeroable};
 
-/// A range of another rank's memory, as 40 bytes that travel in messages.
+/// A key to a range of another rank's memory, as 40 bytes that travel in messages.
 ///
-/// Holding one proves nothing: it may come from the wire. A driver checks it against the peer it is used on, and a command
-/// that leaves its bounds ends in `Failure::BadRange` before anything is touched.
+/// Holding one proves nothing, because it may come from the wire. A driver checks it against the peer it is used on. A command
+/// outside of its bounds fails with `Failure::BadRange` before any memory is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct RemoteRegion {
-    /// What the driver makes of the other fields.
+    /// Kind of the key, which determines what the driver makes of the other fields.
     pub kind: u32,
-    /// The peer that owns the memory.
+    /// Peer that owns the memory.
     pub owner: u32,
     /// Slot of the region at its owner.
     pub id: u32,
-    /// Generation of that slot: a key outlives its region harmlessly.
+    /// Generation of that slot, so that a key that outlives its region is refused.
     pub generation: u32,
-    /// The whole region's length in bytes, or 0 when the key is to plain memory.
+    /// Length of the whole region in bytes, or 0 if the key is to plain memory.
     pub whole: u64,
-    /// Where the granted range starts: an offset into the region, or an address at the owner.
+    /// Start of the granted range: an offset into the region, or an address at the owner.
     pub base: u64,
-    /// How long the granted range is, in bytes.
+    /// Length of the granted range in bytes.
     pub len: u64,
 }
 
 impl RemoteRegion {
-    /// The key to a range of memory that its owner has given this name, or will
-    /// ([`Command::Name`](crate::driver::Command::Name)): nobody needs to be told it.
+    /// Returns the key to a range of memory that its owner has named, or will name
+    /// ([`Command::Name`](crate::driver::Command::Name)). The owner need not send such a key.
     #[must_use]
     pub const fn named(owner: u32, name: u64, base: u64, len: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = name.to_ne_bytes();
@@ -42,12 +42,12 @@ impl RemoteRegion {
         }
     }
 
-    /// The name, if it is such a key.
+    /// Returns the name, if the key is by name.
     pub(crate) fn name(self) -> Option<u64> {
         (self.kind == NAMED).then(|| bytemuck::cast([self.id, self.generation]))
     }
 
-    /// The part from `offset` on, `len` bytes long, or `None` when that is not inside the range.
+    /// Returns the part of `len` bytes that starts at `offset`, or `None` if that is not inside the range.
     #[must_use]
     pub fn slice(self, offset: u64, len: u64) -> Option<Self> {
         let inside = offset <= self.len && len <= self.len - offset;
@@ -56,5 +56,5 @@ impl RemoteRegion {
     }
 }
 
-/// The kind of keys by name. No driver gives it to others.
+/// Kind of keys by name. No driver uses it for other keys.
 const NAMED: u32 = 0x6e61_6d65;
