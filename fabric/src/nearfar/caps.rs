@@ -1,8 +1,8 @@
-//! What two drivers can do together.
+//! Capabilities of two drivers combined.
 
 use crate::driver::{Caps, Cost};
 
-/// What can be done with every rank.
+/// Returns what can be done with every rank.
 pub(super) fn common(near: &Caps, far: &Caps, all_near: bool) -> Caps {
     Caps {
         name: match far.name {
@@ -20,11 +20,12 @@ pub(super) fn common(near: &Caps, far: &Caps, all_near: bool) -> Caps {
     }
 }
 
-/// What can be done with ranks of the node: shared memory's messages, and either's gets and puts.
+/// Returns what can be done with ranks of the same node: the messages of shared memory, and the gets and puts of either driver.
 pub(super) fn neighbourly(near: &Caps, far: &Caps, loopback: bool) -> Caps {
     let by_adapter = loopback || near.any_memory.is_err();
     let mover = if by_adapter { far } else { near };
-    // What a node forbids its processors is its own affair, and ranks of several nodes choose their collectives by this.
+    // Costs must not depend on what a node forbids its processors, because ranks of several nodes choose their collectives by
+    // them.
     let priced = if loopback { far } else { near };
     Caps {
         any_memory: mover.any_memory.clone(),
@@ -42,7 +43,7 @@ pub(super) fn neighbourly(near: &Caps, far: &Caps, loopback: bool) -> Caps {
     }
 }
 
-/// Whether an adapter gets a megabyte in less time than a processor.
+/// Returns true if an adapter gets a megabyte faster than a processor.
 pub(super) fn is_faster(far: &Caps, near: &Caps) -> bool {
     let needs = |cost: &Cost| cost.get_ns + 1024.0 * cost.get_ns_per_kib;
     far.any_memory.is_ok() && needs(&far.cost) < needs(&near.cost)

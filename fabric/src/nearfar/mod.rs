@@ -1,13 +1,14 @@
-//! Two drivers as one: shared memory between the ranks of a node, and a network for all else.
+//! Two drivers as one: shared memory between the ranks of a node, and a network for everything else.
 //!
-//! Messages between ranks of one node, and what lies in cells, go through shared memory; so do gets and puts of other memory
-//! than [`allocate`](Driver::allocate)'s, by a processor or by the adapter ([`NearFarConfig::loopback`]). What adapters do by
-//! themselves is the network's between all ranks, those of one node too: windows, counters, task lists. An adapter that reaches
-//! its own node through its loop-back copies while the ranks compute (spec P14).
+//! - Shared memory carries messages and cells between ranks of one node.
+//! - Gets and puts of memory not from [`allocate`](Driver::allocate) are copied within a node by a processor or by the adapter
+//!   ([`NearFarConfig::loopback`]).
+//! - The network carries everything that adapters do by themselves, even within a node: windows, counters and task lists. An
+//!   adapter that reaches its own node through its loop-back copies while the ranks compute.
 //!
-//! The nearer driver says how ranks of the node end, since it sees their processes; the other's word on them only counts where
-//! the process lives on. Then shared memory gives the rank up, too, and the loss is told when nothing of it can be written any
-//! more.
+//! The shared-memory driver reports how ranks of the node end, because it watches their processes. The network's reports about
+//! them only count if the process is alive. Then shared memory gives up the rank, too, and its failure is reported when nothing
+//! of it can be written any more.
 
 mod caps;
 mod neighbours;
@@ -43,51 +44,53 @@ use crate::{
     reason = "written out by who opens a driver"
 )]
 pub struct NearFarConfig {
-    /// This rank, in the job.
+    /// This rank's number in the job.
     pub rank: u32,
-    /// How many ranks the job has.
+    /// Number of ranks in the job.
     pub size: u32,
-    /// The ranks of this node, ascending, and their board.
+    /// Ranks of this node in ascending order, and their board.
     pub node: Node,
-    /// How many of them in a row share memory; the others are reached as those of other nodes are. It is for trying on one
-    /// machine what several do. All ranks of a node say the same.
+    /// Number of consecutive ranks that share memory; the others are reached like ranks of other nodes. This simulates several
+    /// nodes on one machine. All ranks of a node must use the same value.
     pub together: Option<u32>,
     /// How ranks of the node wake each other.
     pub wake: Wake,
-    /// Whether `process_vm_*` may be used.
+    /// True if `process_vm_*` may be used.
     pub single_copy: bool,
-    /// Whether the adapter copies long messages within the node, or the receiver's processor, if that is possible. `None` is
-    /// whoever needs less time for them.
+    /// True if the adapter copies long messages within the node, false if the receiver's processor does, where possible. `None`
+    /// chooses the faster one.
     pub loopback: Option<bool>,
-    /// How long a rank of the node may take to come to its board, as in [`ShmConfig`].
+    /// Time that a rank of the node may take to appear on the board, as in [`ShmConfig`].
     pub patience: Duration,
-    /// Where the nearer driver counts.
+    /// Counters that the shared-memory driver updates.
     pub counters: Arc<Counters>,
 }
 
-/// A rank's driver on the shared memory of its node and on a network.
+/// A rank's driver for the shared memory of its node and for a network.
 #[derive(Debug)]
 pub struct NearFar {
-    /// Closed first: what it still has to say may take a while, and a rank that is gone has said all.
+    /// Dropped first, because its last messages may take a while, while a rank that has left shared memory counts as having
+    /// finished.
     far: Box<dyn Driver>,
     near: Shm,
     nodes: Neighbours,
     caps: Caps,
-    /// To ranks that share memory with this one.
+    /// Capabilities towards ranks that share memory with this one.
     caps_near: Caps,
-    /// Long messages within the node go by the other driver.
+    /// True if long messages within the node go through the network's driver.
     loopback: bool,
-    /// Ranks of the node that are gone, and those of them that are to be told of when the other driver has nothing more of them.
+    /// Ranks of the node that are down.
     gone: Vec<u32>,
+    /// Ranks of the node whose end is reported once the network's driver has nothing more of them.
     leaving: Vec<(Peer, Down)>,
     turns: u64,
 }
 
 impl NearFar {
-    /// Takes the rank's place on its node's board, beside a driver of a network that reaches all ranks.
+    /// Takes the rank's place on its node's board, next to a network's driver that reaches all ranks.
     ///
     /// # Errors
-    /// `InvalidInput` for a rank that is not one of its node's, else as [`Shm::open`].
+    /// `InvalidInput` for a rank that is not on its node's list; otherwise like [`Shm::open`].
     pub fn open(config: NearFarConfig, far: Box<dyn Driver>) -> io::Result<Self> {
         let NearFarConfig {
             rank,
@@ -131,13 +134,13 @@ impl NearFar {
         })
     }
 
-    /// Where a rank is on the board, if it shares memory with this one.
+    /// Returns a rank's place on the board, if it shares memory with this one.
     #[inline]
     fn place(&self, Peer(rank): Peer) -> Option<Peer> {
         self.nodes.place(rank)
     }
 
-    /// Both drivers' turns. Each may use what the other leaves of the budget, and goes first every other time.
+    /// Makes a turn of both drivers. Each may use what the other leaves of the budget, and they take turns in going first.
     fn turn_both(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         self.turns += 1;
         let half = budget.div_ceil(2);
@@ -163,7 +166,7 @@ impl NearFar {
         self.near.progress(budget, &mut hears).events
     }
 
-    /// Tells of those who have left before it, if nothing more of them came.
+    /// Makes a turn of the network's driver. Then reports the ranks that had left before, if nothing more of them arrived.
     #[inline]
     fn turn_far(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         let left = self.leaving.len();
@@ -217,7 +220,7 @@ impl Driver for NearFar {
             {
                 to
             }
-            // The system lets neighbours reach all memory or none.
+            // The system grants access to all of a neighbor's memory or to none, so there is nothing to revoke.
             Command::Withdraw { key } if is_near(key) => return Post::Posted,
             _ => return self.far.post(command),
         };
@@ -301,7 +304,7 @@ impl Driver for NearFar {
         self.far.knows_peers()
     }
 
-    /// The other driver knows where all ranks are, or says that it never will.
+    /// Asks shared memory only: the network's driver knows the addresses of all ranks, or reports that it never will.
     fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
         let nodes = &self.nodes;
         let near = |Peer(rank)| nodes.place(rank);
@@ -309,7 +312,7 @@ impl Driver for NearFar {
             .expect(&mut || awaited().into_iter().filter_map(near).collect());
     }
 
-    /// Neighbours hardly need connections, and make them when they do.
+    /// Connects to ranks of other nodes only. Neighbors hardly need connections, and make them on first use.
     fn connect_many(&mut self, peers: &[Peer]) -> bool {
         let apart = |peer: &Peer| self.place(*peer).is_none();
         let peers: Vec<_> = peers.iter().copied().filter(apart).collect();
@@ -364,7 +367,7 @@ impl Driver for NearFar {
         place.is_some_and(|from| self.near.are_cells_behind(from))
     }
 
-    /// A neighbour is there as long as its process is: nobody has to hear of it.
+    /// Returns the number of turns for a neighbor, which is alive as long as its process is and need not answer.
     fn answers(&self, peer: Peer) -> u64 {
         match self.place(peer) {
             Some(_) => self.turns,
@@ -390,12 +393,12 @@ impl Driver for NearFar {
 
 impl Drop for NearFar {
     fn drop(&mut self) {
-        // Who asks the network for this rank while that has closed already is to wait for the word of shared memory.
+        // A rank may find our network end closed before our shared-memory end. It must then wait for shared memory's report.
         self.nodes.say_closing();
     }
 }
 
-/// A message, put or get in the nearer driver's words, or back in ours.
+/// Translates a message, put or get to the shared-memory driver's ranks and keys, or back.
 #[inline]
 fn rename(command: &mut Command<'_>, peer: Peer) {
     match command {
@@ -408,7 +411,7 @@ fn rename(command: &mut Command<'_>, peer: Peer) {
     }
 }
 
-/// A key of the nearer driver as others see it, and back: both drivers give out keys, and each has its own kinds.
+/// Translates a key of the shared-memory driver to its public form, or back. Both drivers give out keys, each with its own kinds.
 #[inline]
 fn turned(key: RemoteRegion) -> RemoteRegion {
     let kind = key.kind ^ NEAR;
@@ -420,5 +423,5 @@ fn is_near(key: RemoteRegion) -> bool {
     key.kind & !0xff == NEAR
 }
 
-/// No other driver's keys are of such a kind.
+/// No other driver's keys have such a kind.
 const NEAR: u32 = 0x6e65_6100;

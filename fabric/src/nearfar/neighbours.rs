@@ -1,4 +1,4 @@
-//! Who shares memory with a rank, and where they are on their node's board.
+//! The ranks that share memory with a rank, and their places on the node's board.
 
 use crate::{
     driver::Peer,
@@ -11,8 +11,9 @@ pub(super) struct Neighbours {
     node: Node,
     /// This rank's place on the board.
     me: usize,
-    /// The place of the first of them, and their ranks.
+    /// Place of the first rank that shares memory.
     first: usize,
+    /// Ranks that share memory, in the order of their places.
     ranks: Vec<u32>,
 }
 
@@ -30,7 +31,7 @@ impl Neighbours {
         }
     }
 
-    /// A rank's place on the board. Nodes mostly have ranks in a row.
+    /// Returns a rank's place on the board. Tries the obvious place first, because a node's ranks are mostly consecutive.
     #[inline]
     pub(super) fn place(&self, rank: u32) -> Option<Peer> {
         let guess = rank.wrapping_sub(self.ranks[0]) as usize;
@@ -41,7 +42,7 @@ impl Neighbours {
         Some(at_place(self.first + at))
     }
 
-    /// The rank at a place.
+    /// Returns the rank at a place.
     #[inline]
     pub(super) fn rank(&self, Peer(place): Peer) -> Option<Peer> {
         let at = (place as usize).checked_sub(self.first)?;
@@ -52,7 +53,7 @@ impl Neighbours {
         place as usize == self.me
     }
 
-    /// Whether a rank that the network has lost is there: not gone, and not about to go.
+    /// Returns true if a rank that the network has lost is still there: it has not ended, and is not about to.
     pub(super) fn is_there(&self, Peer(place): Peer) -> bool {
         let board = &self.node.board;
         let left = matches!(
@@ -62,19 +63,19 @@ impl Neighbours {
         !left && !board.is_closing(place)
     }
 
-    /// This rank is about to close both its drivers.
+    /// Records that this rank is about to close both its drivers.
     pub(super) fn say_closing(&self) {
         let Peer(me) = at_place(self.me);
         self.node.board.say_closing(me);
     }
 
-    /// How many share memory, this rank among them.
+    /// Returns how many ranks share memory, including this one.
     pub(super) fn len(&self) -> usize {
         self.ranks.len()
     }
 }
 
-/// A board has fewer places than a `u32` has values.
+/// Converts a place. A board has fewer places than a `u32` has values.
 fn at_place(place: usize) -> Peer {
     Peer(u32::try_from(place).unwrap_or(u32::MAX))
 }

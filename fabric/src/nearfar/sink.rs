@@ -1,30 +1,30 @@
-//! What the two drivers hand over, on its way to whoever drives both.
+//! Arrivals and completions of the two drivers, on their way to the caller's sink.
 
 use super::Neighbours;
 use crate::driver::{Down, Failure, Payload, Peer, Sink, Token};
 
-/// Hears one of the drivers.
+/// Sink of one of the two drivers.
 pub(super) struct Hears<'a> {
     pub(super) side: Side,
     pub(super) sink: &'a mut dyn Sink,
     pub(super) nodes: &'a Neighbours,
     pub(super) gone: &'a mut Vec<u32>,
     pub(super) leaving: &'a mut Vec<(Peer, Down)>,
-    /// Places of neighbours that live and that the network has lost.
+    /// Places of living neighbors that the network has lost.
     pub(super) lost: &'a mut Vec<Peer>,
 }
 
-/// Which one.
+/// Which of the two drivers reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Side {
-    /// Shared memory, which knows ranks by their places on the board.
+    /// Shared memory, which names ranks by their places on the board.
     Near,
     /// The network.
     Far,
 }
 
 impl Hears<'_> {
-    /// A neighbour is gone: it is told of when the network has nothing more of it.
+    /// Records that a neighbor is down. It is reported when the network has nothing more of it.
     fn lose(&mut self, peer: Peer, how: Down) {
         if !self.gone.contains(&peer.0) {
             self.gone.push(peer.0);
@@ -37,7 +37,7 @@ impl Sink for Hears<'_> {
     #[inline]
     fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
         let from = match self.side {
-            // Ranks of the board that do not share memory with us have no ring of ours.
+            // Ranks of the board that do not share memory with us have no ring of ours, so they have no number here.
             Side::Near => self
                 .nodes
                 .rank(from)
@@ -49,7 +49,7 @@ impl Sink for Hears<'_> {
         }
     }
 
-    /// By the network only.
+    /// Only the network places messages.
     fn placed(&mut self, token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
         self.sink.placed(token, from, header, body);
     }
@@ -88,7 +88,7 @@ impl Sink for Hears<'_> {
             }
             Side::Far => match self.nodes.place(peer.0) {
                 None => self.sink.peer_down(peer, how),
-                // A process that lives, and that the network does not reach any more: it may still write by the other way.
+                // The process is alive but the network does not reach it. It may still write through shared memory.
                 Some(place) if how == Down::Failed && self.nodes.is_there(place) => {
                     if self.nodes.is_me(place) {
                         self.lose(peer, how);
@@ -96,7 +96,7 @@ impl Sink for Hears<'_> {
                         self.lost.push(place);
                     }
                 }
-                Some(_) => {} // shared memory tells of it
+                Some(_) => {} // shared memory reports it
             },
         }
     }
