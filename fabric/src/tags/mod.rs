@@ -1,73 +1,74 @@
-//! Match bits: what an adapter that matches messages compares (spec P1). Pure.
+//! Match bits: what an adapter that matches messages compares. Pure functions.
 //!
 //! ```text
 //!   wide      kind:4 | context:20 | endpoint:8 | tag:32     the adapter also compares which process sends: Portals
 //!   narrow    kind:4 | context:16 | source:20  | tag:24     it compares nothing else
 //! ```
 //!
-//! What does not fit is not matched by the adapter. It is never hashed: what a wrong match has written over cannot be undone.
+//! A message whose fields do not fit is not matched by the adapter. Fields are never hashed, because memory overwritten by a
+//! wrong match cannot be restored.
 
 #[cfg(test)]
 mod tests;
 
-/// What an application's message is known by, beside who sends it.
+/// Identifies an application's message, together with its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers with names")]
 pub struct Tag {
-    /// The communicator.
+    /// Context of the communicator.
     pub context: u32,
-    /// The application's number.
+    /// The application's tag.
     pub tag: u32,
 }
 
-/// All that match bits say of a message.
+/// All fields of a message's match bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who sends")]
 pub struct Envelope {
-    /// What kind of message it is: never ignored.
+    /// Kind of message, which is never ignored.
     pub kind: u8,
-    /// [`Layout::Wide`]: which endpoint of the sending process. [`Layout::Narrow`]: which rank sends.
+    /// With [`Layout::Wide`], the endpoint of the sending process; with [`Layout::Narrow`], the sending rank.
     pub source: u32,
-    /// The rest.
+    /// Communicator and tag.
     pub tag: Tag,
 }
 
-/// What a receive asks for; `None` is any.
+/// What a receive asks for. `None` means any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who receives")]
 pub struct Want {
-    /// Of this kind.
+    /// Kind of message.
     pub kind: u8,
-    /// In this communicator.
+    /// Context of the communicator.
     pub context: u32,
-    /// From there.
+    /// Sender of the message.
     pub source: Option<u32>,
-    /// With this number.
+    /// Tag of the message.
     pub tag: Option<u32>,
 }
 
-/// How match bits are laid out.
+/// Layout of match bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "one for each kind of adapter")]
 pub enum Layout {
-    /// For adapters that compare the sender too.
+    /// For adapters that also compare the sender.
     Wide,
     /// For adapters that compare 64 bits and nothing else.
     Narrow,
 }
 
-/// Bits to compare, and those of them that may differ.
+/// Bits to compare, and those that may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers with names")]
 pub struct Pattern {
-    /// What is compared.
+    /// Bits to compare.
     pub bits: u64,
-    /// Set where it may differ.
+    /// Bits that may differ.
     pub ignored: u64,
 }
 
 impl Layout {
-    /// The bits of a message, or `None` when it does not fit.
+    /// Returns the bits of a message, or `None` if it does not fit.
     #[must_use]
     pub const fn bits(self, envelope: Envelope) -> Option<u64> {
         let Envelope { kind, source, tag } = envelope;
@@ -86,7 +87,7 @@ impl Layout {
         Some(bits)
     }
 
-    /// The message that has these bits.
+    /// Returns the message with these bits.
     #[must_use]
     pub fn envelope(self, bits: u64) -> Envelope {
         let (context_len, source_len, tag_len) = self.lengths();
@@ -104,7 +105,7 @@ impl Layout {
         }
     }
 
-    /// What a receive has the adapter compare, or `None` when it asks for what does not fit.
+    /// Returns what the adapter must compare for a receive, or `None` if the receive's fields do not fit.
     #[must_use]
     pub fn pattern(self, want: Want) -> Option<Pattern> {
         let (_, source_len, tag_len) = self.lengths();
@@ -128,7 +129,7 @@ impl Layout {
         })
     }
 
-    /// Bits of the context, the source and the tag.
+    /// Returns the lengths of context, source and tag in bits.
     const fn lengths(self) -> (u32, u32, u32) {
         match self {
             Self::Wide => (20, 8, 32),
@@ -138,7 +139,7 @@ impl Layout {
 }
 
 impl Pattern {
-    /// Whether an adapter lets a message with these bits in.
+    /// Returns true if an adapter accepts a message with these bits.
     #[must_use]
     pub const fn takes(self, bits: u64) -> bool {
         (self.bits ^ bits) & !self.ignored == 0
@@ -153,6 +154,6 @@ const fn ones(len: u32) -> u64 {
     (1 << len) - 1
 }
 
-/// A message between two ranks of the application.
+/// Kind of a message between two ranks of the application.
 pub const USER: u8 = 0;
 const KIND_LEN: u32 = 4;

@@ -4,7 +4,7 @@ use super::{Envelope, Layout, Pattern, Tag, Want};
 
 const LAYOUTS: [Layout; 2] = [Layout::Wide, Layout::Narrow];
 
-/// Few of them, so that messages and receives often meet, and all limits of both layouts.
+/// Draws from few numbers, so that messages and receives often match, and includes all limits of both layouts.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![
         0_u32..4,
@@ -24,7 +24,7 @@ fn envelope() -> impl Strategy<Value = Envelope> {
     })
 }
 
-/// Of a message like this one, or of another.
+/// Returns a receive whose fields match this message or another one.
 fn want(near: Envelope, other: Envelope, [kind, context, source, tag]: [bool; 4]) -> Want {
     let of = |is_near| if is_near { near } else { other };
     Want {
@@ -35,7 +35,7 @@ fn want(near: Envelope, other: Envelope, [kind, context, source, tag]: [bool; 4]
     }
 }
 
-/// As matching in software says it.
+/// Returns true if a receive matches a message, as matching in software decides it.
 fn fits(want: Want, envelope: Envelope) -> bool {
     want.kind == envelope.kind
         && want.context == envelope.tag.context
