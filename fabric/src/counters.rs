@@ -1,11 +1,11 @@
-//! What a driver did, counted: tests and `ripstop info` read it, protocols do not.
+//! Counts of what a driver did. Tests and `ripstop info` read them; protocols do not.
 
 use std::{
     ops::Sub,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Counts that one driver writes and anybody reads.
+/// Counts that one driver writes and any thread reads.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Messages taken by `post`.
@@ -14,55 +14,57 @@ pub struct Counters {
     pub messages_received: Count,
     /// Bytes of bodies and of one-sided commands that the driver copied.
     pub bytes_copied: Count,
-    /// Copies of them.
+    /// Copies of such bytes.
     pub copies: Count,
-    /// System calls made to move or to announce something. What a driver asks the system on its own schedule, after a sleep
-    /// or once in very many turns, is in `checks`.
+    /// System calls made to move or to announce something. Calls that the driver makes on its own schedule, after a sleep or once
+    /// in very many turns, count as `checks`.
     pub system_calls: Count,
     /// Sleeping peers woken.
     pub wakes_sent: Count,
-    /// System calls that look after the peers' lives and the own bell: none per message.
+    /// System calls that check on peers' lives and on this rank's bell. None per message.
     pub checks: Count,
-    /// List entries given to an adapter for what peers send, or for memory that they reach.
+    /// List entries given to an adapter for messages of peers, or for memory that peers access.
     pub entries: Count,
-    /// Messages whose bodies an adapter has put into the memory that waited for them.
+    /// Messages whose bodies an adapter has placed directly in a waiting receive's memory.
     pub placed: Count,
-    /// Times that an adapter was given requests, each with one or more.
+    /// Times that requests were posted to an adapter, one or more at a time.
     pub posts: Count,
     /// Events taken from an adapter's queues.
     pub events: Count,
-    /// Of those, words that something has arrived at a peer.
+    /// Events that acknowledge an arrival at a peer. They also count as `events`.
     pub acks: Count,
     /// Ranges of the application's memory that were registered with a device.
     pub registrations: Count,
-    /// Uses of such memory that found it registered.
+    /// Uses of application memory that was registered already.
     pub registrations_shared: Count,
-    /// Datagrams about connections: peers asked for one and answered, and others that ended.
+    /// Datagrams about connections: requests, answers, and ends.
     pub connecting: Count,
-    /// Datagrams with short messages to peers without a connection, or with answers to some.
+    /// Datagrams with short messages to peers without a connection, and their answers.
     pub datagrams: Count,
-    /// Connections that gave way to others, where a rank may not have one to each peer.
+    /// Connections that were evicted, where a rank may have fewer than peers.
     pub evictions: Count,
-    /// Pieces of puts and gets that may go by any of several adapters.
+    /// Pieces of puts and gets that can go through any of several adapters.
     pub pieces: Count,
-    /// Ways to a peer by one of several adapters that were found not to work.
+    /// Lanes to a peer (paths through one of several adapters) that were found not to work.
     pub lanes_failed: Count,
-    /// What adapters told of themselves, their ports and their queues, beside completions.
+    /// Events that adapters reported about themselves, their ports and their queues, apart from completions.
     pub device_events: Count,
-    /// Things made on an adapter, memory it may still touch, and sets of receive buffers, that it did not give back: kept until
-    /// it is closed.
+    /// Objects of an adapter that it did not give back: objects made on it, memory it may still touch, and sets of receive
+    /// buffers. They are kept until it is closed.
     pub stuck: Count,
-    /// Words of an adapter about task lists: a list that has begun, a watch that is reached, a task that is the host's. Each ends
-    /// a sleep; nothing else about lists does while all goes well, where the adapter begins tasks. Where turns of the driver
-    /// begin them, so do a count that one waits for and the ends of what they posted together; only these words are handed on.
+    /// Notifications of an adapter about task lists: a list has begun, a watch was reached, or a task is left to the host.
+    ///
+    /// Each ends a sleep. If the adapter begins tasks itself and nothing fails, no other event of lists does. If turns of the
+    /// driver begin them, awaited counts and completions of posted work end sleeps, too, but only these notifications are handed
+    /// on.
     pub list_words: Count,
-    /// Times that an adapter interrupted the processor of its host for what came, where it does: the software Portals in its
-    /// mode `generic`.
+    /// Times that an adapter interrupted its host's processor for an arrival. Only the software Portals in its mode `generic`
+    /// does so.
     pub interrupts: Count,
 }
 
 impl Counters {
-    /// What they say now.
+    /// Returns the current values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -93,26 +95,26 @@ impl Counters {
     }
 }
 
-/// One counter, with one writer at a time.
+/// A counter with one writer at a time.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds, by a load and a store: a driver is used under one lock, so there is nobody to race with, and a locked
-    /// instruction would cost more than a small message does.
+    /// Adds to the counter, by a load and a store. A driver is used under one lock, so there is no other writer, and a locked
+    /// instruction would cost more than a small message.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Its value.
+    /// Returns the value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// The counters at one moment; the difference of two says what happened between them.
+/// Values of the counters at one moment. The difference of two shows what happened between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of `Counters`")]
 pub struct Snapshot {

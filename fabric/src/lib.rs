@@ -1,11 +1,18 @@
-//! Drivers: they move bytes between the ranks of a job and know no tags' meaning.
+//! Drivers, which move bytes between the ranks of a job without interpreting tags.
 //!
-//! A driver is anything that implements [`driver::Driver`]: seven methods that answer in values. It knows no futures, no
-//! executor, no matching and no communicators, and can be used without the runtime. [`loopback`] is the one to read first;
-//! [`offload`] is what a driver counts and does by itself; [`hook`] wraps any other to trace, count or break it; [`shm`] carries
-//! messages between the processes of one node; [`verbs`] is for InfiniBand and RoCE adapters, [`portals`] for BXI and others
-//! with a Portals 4 library; [`nearfar`] joins one of these with shared memory inside of each node; [`lanes`] is what drivers of
-//! several adapters share; [`sim`] simulates a cluster in one process; [`tags`] is what adapters that match messages compare.
+//! A driver is anything that implements [`driver::Driver`], which has seven required methods that all return values. A driver
+//! knows no futures, no executor, no matching and no communicators, and can be used without the runtime.
+//!
+//! - [`loopback`]: the tutorial driver; read it first.
+//! - [`shm`]: messages between the processes of one node.
+//! - [`verbs`]: InfiniBand and RoCE adapters.
+//! - [`portals`]: BXI and other adapters with a Portals 4 library.
+//! - [`sim`]: a simulated cluster in one process.
+//! - [`nearfar`]: shared memory inside each node and a network between nodes, as one driver.
+//! - [`late`]: a network's driver that can be used before its peers are known.
+//! - [`hook`]: wraps any other driver to trace, count or break its traffic.
+//! - [`connect`], [`lanes`], [`offload`], [`tags`]: connections, several adapters, counters and task lists, and match bits, as
+//!   shared by drivers.
 
 pub mod c_library;
 pub mod connect;

@@ -1,21 +1,21 @@
-//! Chance that can be replayed.
+//! Random numbers that can be replayed.
 
 use std::ops::Range;
 
-/// A stream of numbers that a seed decides (splitmix64). For tests, not for secrets.
+/// A stream of numbers determined by a seed (splitmix64). For tests, not for security.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The stream of `seed`.
+    /// Starts the stream of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// Any 64 bits.
+    /// Returns 64 random bits.
     pub const fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `range`, or its start when it is empty.
+    /// Returns a number in `range`, or its start if the range is empty.
     pub const fn within(&mut self, range: Range<u64>) -> u64 {
         match range.end.saturating_sub(range.start) {
             0 => range.start,
@@ -31,13 +31,13 @@ impl Random {
         }
     }
 
-    /// True with this probability. 0 and below never, 1 and above always.
+    /// Returns true with this probability: never for 0 and below, always for 1 and above.
     pub fn chance(&mut self, probability: f64) -> bool {
         let unit = (self.bits() >> 11) as f64 / (1_u64 << 53) as f64;
         unit < probability
     }
 
-    /// Fills `bytes` with noise.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.bits().to_le_bytes()[..chunk.len()]);

@@ -1,4 +1,4 @@
-//! Time for retries: a clock that begins with the driver, and a descriptor that is readable when it is late enough.
+//! Time for retries: a clock that starts with the driver, and a timer descriptor.
 
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
@@ -7,11 +7,11 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-/// A clock that begins with the driver, in picoseconds, and its alarm.
+/// A clock in picoseconds that starts with the driver, and its alarm.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: Arc<OwnedFd>,
-    /// Nanoseconds of the system's clock.
+    /// Time on the system's clock when this clock started, in nanoseconds.
     start: u64,
     set: Option<u64>,
 }
@@ -35,7 +35,7 @@ impl Timer {
         Arc::clone(&self.fd)
     }
 
-    /// As [`set`](Self::set), unless it will be, or is, readable before that.
+    /// Does the same as [`set`](Self::set), unless the descriptor is or will be readable before that time.
     pub(crate) fn set_if_earlier(&mut self, at: u64) -> io::Result<()> {
         if self.set.is_some_and(|set| set <= at) {
             return Ok(());
@@ -48,7 +48,7 @@ impl Timer {
         if self.set == at && at.is_none_or(|at| at > self.now()) {
             return Ok(());
         }
-        // A time of 0 would switch it off.
+        // A time of 0 would switch the timer off.
         let at_ns = at.map_or(0, |at| (self.start + at.div_ceil(PS_PER_NS)).max(1));
         let timespec = |ns: u64| Timespec {
             tv_sec: i64::try_from(ns / NS_PER_S).unwrap_or(i64::MAX),
