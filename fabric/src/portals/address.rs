@@ -1,4 +1,4 @@
-//! How peers reach a rank: process ids, table entries and match bits, and what of them travels when a job starts.
+//! Address of a rank: process ids, portal table entries and match bits, and their encoding for the start of a job.
 
 use super::{event::Process, rails::Place};
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) process: Process,
-    /// Of this life of the process.
+    /// Random number of this run of the process.
     pub(super) nonce: u32,
     pub(super) tables: Tables,
-    /// Its adapter may match messages by their tags.
+    /// True if the rank's adapter may match messages by their tags.
     pub(super) matches_tags: bool,
 }
 
-/// Indices of portal table entries.
+/// Indices of the portal table entries of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tables {
     /// Words on the board.
@@ -28,26 +28,26 @@ pub(super) struct Tables {
     pub(super) rdma: u32,
     /// Counts and data of task lists.
     pub(super) lists: u32,
-    /// What task lists do at their own rank.
+    /// Operations of task lists on their own rank.
     pub(super) wakes: u32,
 }
 
 impl Address {
-    /// Match bits of a word on this rank's board.
+    /// Returns the match bits of a word on this rank's board.
     pub(super) const fn control_bits(self, from: u32) -> u64 {
         CONTROL_BITS | self.stamp() | from as u64
     }
 
-    /// Match bits of a message to this rank.
+    /// Returns the match bits of a message to this rank.
     pub(super) const fn message_bits(self, from: u32) -> u64 {
         MESSAGE_BITS | self.stamp() | from as u64
     }
 
-    /// Match bits of a message to this rank that its adapter may have an entry for, if there are such bits.
+    /// Returns the match bits of a message for which the adapter may have an entry, if the tag can be encoded.
     pub(super) fn tagged_bits(&self, tag: Tag) -> Option<u64> {
         let envelope = Envelope {
             kind: USER,
-            // A process is one endpoint at a time, and this is the one of this life.
+            // A process is one endpoint at a time, so the nonce identifies the endpoint of this run.
             source: self.nonce & 0xff,
             tag,
         };
@@ -56,27 +56,27 @@ impl Address {
             .flatten()
     }
 
-    /// Whether these are such bits of a message to this rank.
+    /// Returns true if these are match bits of a tagged message to this rank.
     pub(super) fn is_tagged(&self, bits: u64) -> bool {
         let envelope = Layout::Wide.envelope(bits);
         envelope.kind == USER && self.tagged_bits(envelope.tag) == Some(bits)
     }
 
-    /// Where memory is reached by the first rail.
+    /// Returns the place of the rank's memory on the first rail.
     pub(super) fn first_place(&self) -> Place {
         Place {
             process: self.process,
-            // Checked when it was made.
+            // Its size was checked when the table entry was allocated.
             table: u8::try_from(self.tables.rdma).unwrap_or(u8::MAX),
         }
     }
 
-    /// Tells what is for this life of the rank from what is for whoever had its address before.
+    /// Returns bits that differ between this run of the rank and earlier processes with the same address.
     const fn stamp(self) -> u64 {
         (self.nonce as u64 & 0x0fff_ffff) << 32
     }
 
-    /// Match bits of what this life of the rank exposes or counts.
+    /// Returns the match bits of memory or counters exposed by this run of the rank.
     pub(super) const fn own_bits(&self, bits: u64) -> u64 {
         of_life(bits, self.nonce)
     }
@@ -97,7 +97,7 @@ impl Address {
             .collect()
     }
 
-    /// Also where the rails beside the first one are.
+    /// Decodes an address, and the places of the memory on the further rails.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<(Self, Vec<Place>)> {
         let (words, rest) = bytes.split_first_chunk::<16>()?;
         let (tables, rails) = rest.split_first_chunk::<5>()?;
@@ -129,7 +129,7 @@ impl Tables {
     }
 
     fn to_bytes(self) -> [u8; 5] {
-        // Checked when they were made.
+        // Sizes were checked when the table entries were allocated.
         self.all()
             .map(|table| u8::try_from(table).unwrap_or(u8::MAX))
     }
@@ -167,26 +167,28 @@ impl Place {
     }
 }
 
-/// Match bits as one life of a rank has them. Where no connection ends with a process, what was for whoever had its address
-/// before may still come; as good as never it finds the same bits. Those of one life differ as they did, and the kind stays.
+/// Returns match bits scrambled by the nonce of one run of a rank.
+///
+/// Without connections that end with a process, packets for an earlier process with the same address may still arrive. They
+/// practically never find matching bits. Different bits stay different within one run, and the kind is kept.
 pub(super) const fn of_life(bits: u64, nonce: u32) -> u64 {
     let spread = (nonce as u64 ^ SPREAD).wrapping_mul(SPREAD);
     bits ^ (spread ^ spread >> 32).wrapping_mul(SPREAD) >> 4
 }
 
-/// An odd number without a pattern.
+/// An odd constant without structure, for hashing.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Match bits of words on the board and of messages: a kind, a stamp, and which rank sends.
+/// Match bits of board words and of messages: a kind, a stamp, and the sending rank.
 pub(super) const CONTROL_BITS: u64 = 7 << 60;
 pub(super) const MESSAGE_BITS: u64 = 2 << 60;
 pub(super) const KIND: u64 = 0xf << 60;
 pub(super) const SENDER: u64 = 0xffff_ffff;
-/// The last byte is the version of what travels.
+/// The last byte is the version of the encoding.
 const MAGIC: u32 = 0x5250_5403;
-/// The same of a rank whose adapter may match tags.
+/// Magic of a rank whose adapter may match tags.
 const MAGIC_TAGS: u32 = MAGIC | 0x80;
-/// Bytes of a [`Place`].
+/// Bytes of an encoded [`Place`].
 const PLACE_LEN: usize = 9;
 
 #[cfg(test)]

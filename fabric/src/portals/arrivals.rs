@@ -1,4 +1,4 @@
-//! What peers sent, taken from the slabs that the adapter has filled.
+//! Messages from peers, taken from the slabs that the adapter has filled.
 
 use super::{
     event::{End, Got, Kind},
@@ -10,7 +10,7 @@ use super::{
 use crate::driver::{self, Down, Sink};
 
 impl Portals {
-    /// What came. Whether the sink was called.
+    /// Handles an event of the queue of arrivals.
     pub(super) fn handle_arrival(&mut self, got: Got, sink: &mut dyn Sink) {
         match got.event.kind {
             Kind::PtDisabled if self.fragile => self.handle_no_blocks(),
@@ -25,8 +25,11 @@ impl Portals {
         }
     }
 
-    /// The queue of arrivals was full, which flow control is there to prevent, or that of ends. Whose messages were lost nobody
-    /// knows, and their senders count them as taken, so none of them can be waited for any more; nor can what has ended unseen.
+    /// Handles lost events: the queue of arrivals overflowed although flow control should prevent that, or the completion queue
+    /// did.
+    ///
+    /// The senders of lost messages are unknown, and count their messages as delivered. So no peer can be waited for any more,
+    /// nor can operations whose completion was lost. All peers are reported as failed.
     pub(super) fn handle_loss(&mut self) {
         self.ground.counters.lost.add(1);
         if let Some(lent) = &mut self.lent {
@@ -56,8 +59,10 @@ impl Portals {
         }
     }
 
-    /// A message broke off. The adapter has kept room for all of it, as slabs take whole messages only, whatever it says of bytes
-    /// that came.
+    /// Accounts for a message that broke off in transit.
+    ///
+    /// The adapter has reserved room for the whole message, because slabs take only whole messages. The received length in the
+    /// event says nothing about that.
     #[cold]
     fn lose_message(&mut self, got: &Got) {
         let slabs = &mut self.ground.rails[got.rail as usize].slabs;
@@ -68,8 +73,9 @@ impl Portals {
         }
     }
 
-    /// Gives the adapters the slabs that they did not take back. Whoever has the entries may let go of them at any time, and says
-    /// nothing then; so it is tried in each turn.
+    /// Returns to the adapters the slabs that they did not take back before.
+    ///
+    /// The library does not signal when entries become available, so this is tried in each turn.
     pub(super) fn give_kept_slabs(&mut self) {
         (0..)
             .take(self.ground.rails.len())
@@ -85,7 +91,7 @@ impl Portals {
         }
     }
 
-    /// Whether nothing can come by a rail, as its adapter has no slab.
+    /// Returns true if no message can arrive by a rail, because its adapter has no slab.
     pub(super) fn is_starved(&self, rail: u32) -> bool {
         self.ground.rails[rail as usize].slabs.are_all_kept()
     }
@@ -103,7 +109,7 @@ impl Portals {
         }
     }
 
-    /// What came, and from whom, if it is the next of that rank.
+    /// Returns sender and label of an arrived message, if it is the next one in order from that sender.
     pub(super) fn next_message(&mut self, got: &Got) -> Option<(u32, Label)> {
         let event = &got.event;
         let [number, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
@@ -122,7 +128,7 @@ impl Portals {
         peer.met = true;
         peer.heard = true;
         if number != peer.expected || peer.life == Life::Down {
-            // Others before it were refused, so it comes again after them.
+            // An earlier message was refused, so the sender resends this one after it.
             self.ground.counters.repeated.add(1);
             return None;
         }
@@ -130,7 +136,7 @@ impl Portals {
         Some((rank, label))
     }
 
-    /// `len` is that of the header and the body.
+    /// Passes a message to the sink. `len` is the length of header and body together.
     fn hand_over(
         &self,
         from: u32,
@@ -155,7 +161,7 @@ impl Portals {
         sink.message(from, &header[..header_len], body);
     }
 
-    /// The rank that a message says it is from, if it comes from there.
+    /// Returns the rank that a message names as its sender, if the message comes from that rank's process.
     pub(super) fn sender(&self, got: &Got) -> Option<u32> {
         let event = &got.event;
         let rank = u32::try_from(event.match_bits & u64::from(u32::MAX)).ok()?;

@@ -1,8 +1,8 @@
-//! One network interface: calls of the library, with structures of its family's layout. Those about list entries, about moving
-//! bytes, about sleeping and about triggers are in `entries`, `moves`, `wakes` and `triggers`.
+//! One network interface: calls of the library, with structures in the layout of its family.
 //!
-//! What is given to the library as memory comes as a [`LocalRange`], whose maker has promised that it stays until the command is
-//! over, or as an entry, whose owner unlinks it before the memory goes.
+//! Calls about list entries, data movement, sleeping and triggers are in `entries`, `moves`, `wakes` and `triggers`. Memory is
+//! passed to the library as a [`LocalRange`], which stays valid until the command completes, or as an entry, whose owner unlinks
+//! it before it frees the memory.
 #![expect(
     unsafe_code,
     reason = "calls C functions, and reads and writes the descriptors that they name"
@@ -28,33 +28,35 @@ use super::{
 };
 use crate::driver::LocalRange;
 
-/// A physical interface with matching. All methods may be called from any thread: one at a time gets through, because a command
-/// queue of real hardware takes commands from one thread.
+/// A physical interface with matching.
+///
+/// All methods may be called from any thread. A lock serializes them, because a hardware command queue takes commands from one
+/// thread.
 #[derive(Debug)]
 pub(super) struct Ni {
     pub(super) library: Library,
     pub(super) ni: u64,
-    /// The user whose processes may touch memory here.
+    /// User whose processes may access memory here.
     pub(super) uid: u64,
-    /// Whether it is open.
+    /// True while the interface is open.
     open: Mutex<bool>,
     pub(super) limits: Limits,
     pub(super) wire: Wire,
-    /// Whether bytes move while nobody calls the library.
+    /// True if bytes move without calls to the library.
     pub(super) moves_alone: bool,
-    /// Whether operations end that are under way to a process that is killed.
+    /// True if operations to a killed process complete.
     pub(super) ends_to_dead: bool,
-    /// Whether memory may still be read and written for operations that were given up.
+    /// True if the library may still access memory of operations that were given up.
     pub(super) goes_on: bool,
-    /// Whether the first operation towards a process waits until that answers.
+    /// True if the first operation to a process blocks until that process answers.
     pub(super) waits_to_meet: bool,
-    /// Whether the library is to be asked for what atomics have changed before that is looked at.
+    /// True if results of atomics are visible only after a call of `PtlAtomicSync`.
     hides_atomics: bool,
     #[cfg(test)]
     pub(super) trouble: super::trouble::Trouble,
 }
 
-/// What the interface has room for, as far as this driver asks.
+/// Limits of the interface that this driver uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) max_entries: u32,
@@ -84,26 +86,28 @@ handles! {
     Md
     /// A match list entry.
     Me
-    /// A counter of the adapter's.
+    /// A counter of the adapter.
     Ct
 }
 
-/// Why a call did not do what it should.
+/// Reason why a call failed.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// Something still uses it.
+    /// The object is still in use.
     InUse,
-    /// What the library said, which may do it when it is asked again.
+    /// Message of the library for a failure that may pass.
     Later(String),
-    /// What the library said.
+    /// Message of the library for a permanent failure.
     Code(String),
 }
 
 pub(super) type Result<T> = std::result::Result<T, Refused>;
 
 impl Ni {
+    /// Opens an interface.
+    ///
     /// # Errors
-    /// What the library said.
+    /// The error of the library.
     pub(super) fn open(
         library: Library,
         interface: Option<u32>,
@@ -174,7 +178,7 @@ impl Ni {
         Ok(interface)
     }
 
-    /// Whether operations end that are under way to the dead, and what that means for memory.
+    /// Finds out whether operations to dead processes complete, and what that means for memory.
     fn learn_of_ends(&mut self) {
         let profile = self.profile();
         if let Some(nobody) = profile.nobody {
@@ -186,13 +190,14 @@ impl Ni {
         let repeats = !self.ends_to_dead && profile.nobody.is_some();
         self.goes_on = !self.moves_alone || repeats;
         if repeats {
-            // What moves has room of its own then, in pieces.
+            // Data is then copied through buffers of this size, in pieces.
             let most = &mut self.limits.max_msg_size;
             *most = MESSAGE_MAX.min(*most);
         }
     }
 
-    /// Whether an operation ends that goes to a process which is not there: so do those that are under way to one that has died.
+    /// Tests whether an operation to a process that does not exist completes. The same holds for operations to a process that has
+    /// died.
     fn ends_without(&self, nobody: u32) -> bool {
         let put = || {
             let own = self.id()?;
@@ -213,16 +218,16 @@ impl Ni {
             self.put(near, far, 0, true)?;
             Ok::<_, Refused>(eq)
         };
-        // What is refused at once is not under way.
+        // A refused put is not in flight.
         put().map_or(true, |eq| {
             (0..PROBE_TURNS).any(|_| matches!(self.eq_poll(&[eq], PROBE_MILLIS), Ok(Some(_))))
         })
     }
 
-    /// Ends the interface and all that belongs to it: nothing touches memory for it any more.
+    /// Closes the interface, after which the library no longer accesses memory for it.
     ///
-    /// One of a library that moves bytes in calls only is left as it is, and never called again: its end would wait for what is
-    /// on its way to peers that may have gone.
+    /// An interface of a library that moves bytes only in calls is left open and never called again: closing it would wait for
+    /// data in flight to peers that may be dead.
     pub(super) fn close(&self) {
         let mut open = self.lock();
         if !std::mem::replace(&mut *open, false) {
@@ -236,7 +241,7 @@ impl Ni {
         }
     }
 
-    /// What atomics have changed so far is seen from now on.
+    /// Makes the results of all earlier atomics visible.
     pub(super) fn see_atomics(&self) {
         if self.hides_atomics {
             // SAFETY: takes no arguments. It fails only where there is no library.
@@ -275,7 +280,8 @@ impl Ni {
         Ok(Eq(eq.get(0, self.profile().handle_len)))
     }
 
-    /// A portal table entry, and its index: the wanted one, or any. One with a queue has flow control if it is `controlled`.
+    /// Allocates a portal table entry, the wanted one or any, and returns its index. With a queue and `controlled` it has flow
+    /// control.
     pub(super) fn pt_alloc(
         &self,
         wanted: Option<u32>,
@@ -298,7 +304,7 @@ impl Ni {
         Ok(narrow(index.get(0, 4)))
     }
 
-    /// Lets messages in again.
+    /// Admits messages again.
     pub(super) fn pt_enable(&self, pt: u32) -> Result<()> {
         // SAFETY: takes numbers only.
         self.call("PtlPTEnable", || unsafe {
@@ -306,7 +312,7 @@ impl Ni {
         })
     }
 
-    /// A descriptor for a range, or for all memory, whose operations tell `eq` of their ends: one event each.
+    /// Binds a descriptor for a range, or for all memory. Each of its operations posts one completion event to `eq`.
     pub(super) fn md_bind(&self, memory: Option<LocalRange>, eq: Eq) -> Result<Md> {
         let profile = self.profile();
         let (start, len) = span(memory, profile);
@@ -324,7 +330,7 @@ impl Ni {
         Ok(Md(place.get(0, profile.handle_len)))
     }
 
-    /// The next event, if there is one.
+    /// Takes the next event, if there is one.
     pub(super) fn eq_get(&self, eq: Eq) -> Option<Got> {
         let mut event = Bytes::default();
         // SAFETY: the place is longer than the longest event. Queues may be read while other threads give commands.
@@ -332,7 +338,8 @@ impl Ni {
         self.got(code, &event)
     }
 
-    /// The next event of any of the queues, and of which; waits for it for so many milliseconds. All are of this interface.
+    /// Takes the next event of any of the queues, with its queue's index. Waits up to `millis` milliseconds. All queues must
+    /// belong to this interface.
     pub(super) fn eq_poll(&self, queues: &[Eq], millis: u32) -> Result<Option<(Got, usize)>> {
         let mut handles = Bytes::default();
         let len = self.profile().handle_len;
@@ -341,7 +348,7 @@ impl Ni {
         }
         let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
         let (mut event, mut which) = (Bytes::default(), Bytes::default());
-        // SAFETY: as many handles as said, and places that are long enough.
+        // SAFETY: `count` handles, and places that are long enough.
         let code = unsafe {
             (self.library.symbols.eq_poll)(
                 handles.read(),
@@ -362,13 +369,13 @@ impl Ni {
         }
     }
 
-    /// Whether it is the software library of this repository, which alone counts interrupts.
+    /// Returns true for the software library of this repository, which alone counts interrupts.
     pub(super) const fn is_software(&self) -> bool {
         self.library.interrupts.is_some()
     }
 
-    /// How often the adapter has interrupted the host, where the library counts that: the software one does, while it does
-    /// interrupt.
+    /// Returns how often the adapter interrupted the host, if the library counts that. The software library does in the mode that
+    /// interrupts.
     pub(super) fn interrupts(&self) -> Option<u64> {
         let count = self.library.interrupts?;
         // SAFETY: takes a handle.
@@ -452,7 +459,7 @@ impl Limits {
         }
     }
 
-    /// No more triggered operations than were asked for: some libraries give more.
+    /// Lowers the limit of triggered operations to the requested number, which some libraries exceed.
     fn with_triggered(self, most: u32) -> Self {
         Self {
             max_triggered_ops: self.max_triggered_ops.min(most),
@@ -461,7 +468,7 @@ impl Limits {
     }
 }
 
-/// Handles are passed by value: longer ones would shift what follows them, and the wrong numbers would be memory.
+/// Checks the length of the library's handles. Handles are passed by value, so longer ones would shift the following arguments.
 fn check_handle(place: &Bytes, profile: &Profile) -> io::Result<()> {
     let (written, len) = (place.written(), profile.handle_len);
     if written == len {
@@ -491,27 +498,26 @@ fn narrow(number: u64) -> u32 {
 }
 
 const MESSAGE_MAX: u64 = (HEADER_MAX + BODY_MAX) as u64;
-/// A second, in which adapters give up many times.
+/// A second in total, in which adapters give up many times.
 const PROBE_TURNS: u32 = 20;
 const PROBE_MILLIS: u32 = 50;
 const PROBE_EVENTS: u64 = 8;
-/// An interface was left open.
+/// True if an interface was left open.
 static LEFT: AtomicBool = AtomicBool::new(false);
 const LEFT_SO: &str = "this Portals library moves bytes in calls only, so it was left as it was when the job before ended: run \
                        one job in a process";
 
-/// How many of each kind are asked for. Some libraries lay in at once what they are asked for, and some give no more than a
-/// thousand.
+/// Objects requested of each kind. Some libraries allocate all requested objects immediately, and some grant at most a thousand.
 const WANTED: u32 = 1 << 15;
-/// The reference implementation takes limits for signed numbers, and gives the least for what is below zero then: no message at
-/// all.
+/// Largest size requested. The reference implementation treats limits as signed numbers, and grants the minimum for negative
+/// ones: no messages at all.
 const SIZE_WANTED: u64 = u64::MAX >> 1;
-/// As many table entries as addresses have room for: each time that memory leaves a rail it takes another one.
+/// Portal table entries requested, as many as addresses can hold, because memory takes another entry each time it leaves a rail.
 const TABLES_WANTED: u32 = TABLE_MAX as u32 - 1;
-/// Where the limit of table entries is among the limits, and that of triggered operations.
+/// Offsets of the limits of table entries and of triggered operations.
 const TABLES_AT: usize = 20;
 const TRIGGERED_AT: usize = 32;
-/// Where the features are, behind the limits.
+/// Offset of the features, after the limits.
 const FEATURES_AT: usize = 88;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How the driver is opened, and what it can then do.
+//! Settings of the driver, and its resulting capabilities.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -14,45 +14,46 @@ use crate::{
     lanes::RAILS_MAX,
 };
 
-/// How to open a [`Portals`](super::Portals).
+/// Settings of a [`Portals`](super::Portals) driver.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who opens one")]
 pub struct PortalsConfig {
-    /// The library. `None`: what `RIPSTOP_PORTALS_LIBRARY` names, else `libportals.so.4` or `libportals.so` where the loader
-    /// finds them.
+    /// Path of the library. With `None`, the value of `RIPSTOP_PORTALS_LIBRARY` applies, otherwise the loader searches for
+    /// `libportals.so.4` and `libportals.so`.
     pub library: Option<PathBuf>,
-    /// Its family: `sandia42`, `sandia43`, `portails4`, `bxi2` or `bxi3`. `None`: what `RIPSTOP_PORTALS_ABI` names, else what the
-    /// library says or its symbols tell.
+    /// Family of the library: `sandia42`, `sandia43`, `portails4`, `bxi2` or `bxi3`. With `None`, the value of
+    /// `RIPSTOP_PORTALS_ABI` applies, otherwise the library is asked, or recognized by its symbols.
     pub family: Option<String>,
-    /// The network interfaces, four at most. None: the library's default. The second of a rank reaches the second of another, and
-    /// so on. Messages of two ranks go by one of them, those of other pairs by others, pieces of long puts and gets by all, and
-    /// task lists by the first one.
+    /// Network interfaces, at most four. If empty, the library's default interface is used.
+    ///
+    /// The second interface of a rank reaches the second one of another rank, and so on. Messages of two ranks use one interface,
+    /// and other pairs use others. Long puts and gets are split over all of them. Task lists use the first one.
     pub interfaces: Vec<Interface>,
-    /// Events that a queue holds, at least 8. It bounds operations on their way, and messages that have come and not been looked
-    /// at.
+    /// Events that a queue holds, at least 8. Bounds the operations in flight, and the arrived messages that are not handled yet.
     pub events: u32,
-    /// Slabs that messages of all peers come into, at least 2.
+    /// Slabs that hold messages of all peers, at least 2.
     pub slabs: usize,
     /// Bytes of a slab, at least twice the longest message (131 328).
     pub slab_len: usize,
-    /// Triggered operations that may wait for a counter: the library may give less. With less than 8, collectives do without.
+    /// Triggered operations that may wait for a counter. The library may grant fewer. With fewer than 8, collectives are not
+    /// offloaded.
     pub triggered: u32,
-    /// Whether the library of this repository is used as carefully as the published one whose numbers it has: for tests.
+    /// True to handle the library of this repository as carefully as the published library whose numbers it uses. For tests.
     pub published: bool,
-    /// Ways of others that the library of this repository is to have, by the names of `RIPSTOP_PORTALS_HABITS` and instead of
-    /// what that says: for tests.
+    /// Optional behaviors for the library of this repository, with the names of `RIPSTOP_PORTALS_HABITS`, and instead of its
+    /// value. For tests.
     pub habits: Option<String>,
-    /// Whether a thread waits for events even where the library has descriptors to sleep on.
+    /// True to use a helper thread that waits for events even if the library has descriptors to sleep on.
     pub helper: bool,
-    /// Bodies of so many bytes and more may be put into the memory that is to receive them, where the adapter moves bytes by
-    /// itself and a rank has one interface. None: all messages come into slabs.
+    /// Minimum bytes of a body that may be put directly into the memory of its receive, if the adapter moves bytes by itself and
+    /// the rank has one interface. With `None`, all messages go to slabs.
     pub tags: Option<usize>,
-    /// To tell who has finished from who has failed even if it was never met.
+    /// Record of how ranks ended. It tells finished ranks from failed ones even if this rank never communicated with them.
     pub ends: Option<Arc<dyn Ends>>,
-    /// The layout of somebody else, to be compared with: the same at all ranks. `slabs`, `slab_len` and, for pscom, `events` are
-    /// its own then.
+    /// Message layout of another library, for comparison. All ranks must use the same. The layout then determines `slabs`,
+    /// `slab_len` and, for pscom, `events`.
     pub compat: Option<Compat>,
-    /// Where the driver counts.
+    /// Counters of the driver.
     pub counters: Arc<PortalsCounters>,
 }
 
@@ -60,10 +61,12 @@ pub struct PortalsConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a number and what it is worth")]
 pub struct Interface {
-    /// As the library counts them.
+    /// Number of the interface in the library.
     pub number: u32,
-    /// How fast it is beside the others, from 1 to [`WEIGHT_MAX`](Self::WEIGHT_MAX): one of weight 2 begins with pieces twice as
-    /// long as one of weight 1. One of less than a quarter of the greatest weight is left aside until the others have failed.
+    /// Speed relative to the other interfaces, from 1 to [`WEIGHT_MAX`](Self::WEIGHT_MAX).
+    ///
+    /// An interface of weight 2 starts with pieces twice as long as one of weight 1. Interfaces below a quarter of the greatest
+    /// weight are used only after the others have failed.
     pub weight: u32,
 }
 
@@ -73,7 +76,7 @@ impl Interface {
 }
 
 impl From<u32> for Interface {
-    /// As fast as the others.
+    /// Returns an interface as fast as the others.
     fn from(number: u32) -> Self {
         Self { number, weight: 1 }
     }
@@ -102,11 +105,13 @@ impl Default for PortalsConfig {
 }
 
 impl PortalsConfig {
-    /// A reckoning for adapters, nothing measured: to lend memory takes an entry, which takes some 0.6 µs, and a processor copies
-    /// 8 KiB in 0.8 µs.
+    /// Recommended value of [`tags`](Self::tags).
+    ///
+    /// The value is estimated for adapters and not measured: appending an entry takes about 0.6 µs, and a processor copies 8 KiB
+    /// in 0.8 µs.
     pub const TAGS_LEAST: usize = 8 << 10;
 
-    /// As it is with the layout of somebody else.
+    /// Returns the settings as the message layout of another library requires them.
     pub(super) fn laid_out(mut self) -> Self {
         match &self.compat {
             None => {}
@@ -120,7 +125,7 @@ impl PortalsConfig {
         self
     }
 
-    /// The longest body of a message.
+    /// Returns the longest body of a message.
     pub(super) fn body_max(&self, limit: u64) -> usize {
         match &self.compat {
             None => {
@@ -131,14 +136,16 @@ impl PortalsConfig {
             Some(Compat::Pscom(pscom)) => {
                 let sends = pscom.sendq_size * pscom.buffer_size - HEADER_MAX;
                 let whole = usize::try_from(pscom.rendezvous).unwrap_or(usize::MAX);
-                // Control messages of the runtime have bodies too.
+                // Control messages of the runtime have bodies too, so the threshold has a minimum.
                 whole.clamp(BODY_LEAST, BODY_MAX).min(sends)
             }
         }
     }
 
+    /// Checks the fields.
+    ///
     /// # Errors
-    /// `InvalidInput`, with the field and its range.
+    /// `InvalidInput`, which names the field and its range.
     pub(super) fn check(&self) -> io::Result<()> {
         let wrong = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         let interfaces = &self.interfaces;
@@ -166,7 +173,7 @@ impl PortalsConfig {
             ));
         }
         if self.compat.is_some() {
-            return Ok(()); // checked when its variables were read
+            return Ok(()); // checked when its variables were parsed
         }
         let checks = [
             ("events", u64::from(self.events), u64::from(EVENTS_MIN)),
@@ -184,7 +191,7 @@ impl PortalsConfig {
     }
 }
 
-/// What every rank can do.
+/// Returns the capabilities, which are the same at every rank.
 pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), rails: usize) -> Caps {
     let triggered_max = lists::room(ni);
     let gets_little = ni.wire.get_most < ni.limits.max_msg_size;
@@ -202,14 +209,15 @@ pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), rails: usi
         counters: true,
         names: triggered_max > 0,
         any_memory: if !ni.moves_alone {
-            // What it still sends to a peer that has died is read again and again, and a list entry says when that is over.
+            // The library keeps reading memory for operations to dead peers. Only an unlinked list entry guarantees that it has
+            // stopped.
             Err("this Portals library may read memory after its owner took it back".to_owned())
         } else if !ni.ends_to_dead {
             let why = "this Portals library does not end operations to a process that has died, and may use memory for them \
                        after its owner took it back";
             Err(why.to_owned())
         } else if gets_little {
-            // Messages take fewer packets than gets.
+            // Messages take fewer packets than gets do.
             Err("this Portals library answers short gets only".to_owned())
         } else {
             Ok(())
@@ -222,17 +230,17 @@ pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), rails: usi
     }
 }
 
-/// The longest message that the library takes along with the command, as it says itself.
+/// Returns the longest message that the library copies along with the command.
 ///
-/// That is told to others, and changes nothing here: a message is put in one way, whatever its length. A volatile descriptor,
-/// for which the library says it, would save no slot, as what is refused goes again and is kept until it is taken; so it would
+/// This is for information only: messages of all lengths are put in the same way here. A volatile descriptor would only cause
+/// another copy, because refused messages are resent, so each must be kept in a slot until it is accepted.
 /// only be copied once more.
 fn inline_max(ni: &Ni) -> usize {
     let most = usize::try_from(ni.limits.max_volatile_size).unwrap_or(usize::MAX);
     most.min(SHORT)
 }
 
-/// An adapter that moves bytes by itself: what is published of BXI.
+/// Costs of an adapter that moves bytes by itself, from published numbers for BXI.
 const ADAPTER: Cost = Cost {
     send_ns: 500.0,
     recv_ns: 500.0,
@@ -245,8 +253,8 @@ const ADAPTER: Cost = Cost {
     put_ns_per_kib: 90.0,
     expose_ns: 50.0,
 };
-/// The software library, measured: its bytes are copied by processors whichever way they go, so what a rendezvous saves in copies
-/// it loses in turns of both ends.
+/// Measured costs of the software library. Processors copy its bytes on every path, so the copies that a rendezvous saves are
+/// lost again in turns at both ends.
 const SOFTWARE: Cost = Cost {
     get_ns: 13_000.0,
     get_ns_per_kib: 250.0,
@@ -254,9 +262,9 @@ const SOFTWARE: Cost = Cost {
     put_ns_per_kib: 250.0,
     ..ADAPTER
 };
-/// The longest header and the longest body.
+/// Bytes of the longest header and the longest body together.
 pub(super) const MESSAGE_MAX: usize = HEADER_MAX + BODY_MAX;
-/// What a message must be able to carry.
+/// Minimum for the longest body.
 const BODY_LEAST: usize = 128;
-/// Some for pauses, some for data.
+/// Minimum events of a queue: some for pauses, some for data.
 const EVENTS_MIN: u32 = 8;

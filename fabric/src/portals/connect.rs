@@ -1,4 +1,4 @@
-//! From a rank that can be found to one that knows its peers.
+//! Connecting: from a prepared rank, which peers can reach, to a driver that knows its peers.
 
 use std::{collections::VecDeque, io};
 
@@ -41,10 +41,11 @@ impl driver::Prepared for Prepared {
 }
 
 impl Prepared {
-    /// Joins the ranks whose addresses these are, in the order of ranks. The own one is found by its address.
+    /// Connects to the ranks with these addresses, in the order of ranks. This rank is identified by its own address.
     ///
     /// # Errors
-    /// `InvalidInput` when an address is none, is there twice, or the own one is missing; else what the library said.
+    /// `InvalidInput` if an address is malformed or occurs twice, or if this rank's address is missing; otherwise the error of
+    /// the library.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Portals> {
         let Self {
             ground,
@@ -62,7 +63,7 @@ impl Prepared {
         let me = found.and_then(|rank| u32::try_from(rank).ok());
         let me = me.ok_or_else(|| invalid("the own address is not among those of the peers"))?;
         let operations = operations(&ground, pscom)?;
-        // What one peer does not take leaves enough for the others.
+        // Limit each peer, so that one that accepts nothing leaves enough credits for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
         let buffers = pscom.map(|pscom| Buffers::new(pscom, peers.len()));
         let buffers = buffers.transpose()?.map(Box::new);
@@ -123,13 +124,13 @@ fn operations(ground: &Ground, pscom: Option<&Pscom>) -> io::Result<Operations> 
         let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
         Operations::new(ground.credits.min(most), None)
     } else {
-        // Some are lost with each peer that dies.
+        // A slot is lost with each operation to a peer that dies.
         let room = usize::try_from(ground.ni.limits.max_msg_size).ok();
         Operations::new(OPERATIONS, room)
     }
 }
 
-/// Each with at most so many messages on their way to it.
+/// Returns all peers, each with at most `window` messages in flight to it.
 fn all_peers(me: u32, addresses: Vec<Address>, window: u32, rails: &Rails) -> Vec<Peer> {
     let all = (0..).zip(addresses);
     let peer = |(rank, address)| {
@@ -164,7 +165,7 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// Messages that are on their way to one peer: as many as it has short slots for.
+/// Maximum number of messages in flight to one peer, equal to the short slots that it may use.
 const WINDOW_MAX: u32 = 256;
-/// Commands under way over a library that moves bytes in calls only.
+/// Commands in flight over a library that moves bytes only in calls.
 const OPERATIONS: u32 = 256;

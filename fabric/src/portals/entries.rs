@@ -1,4 +1,4 @@
-//! Match list entries: what is appended, for what, and in the words of the library.
+//! Match list entries: their kinds, and their form in the library.
 #![expect(
     unsafe_code,
     reason = "calls C functions, and reads and writes the descriptors that they name"
@@ -22,41 +22,41 @@ pub(super) struct Entry {
     pub(super) ignore_bits: u64,
 }
 
-/// The same in the words of the library.
+/// A list entry in the form of the library.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawEntry {
-    /// Where it begins, and its length in bytes.
+    /// Start address, and length in bytes.
     pub(super) memory: (u64, u64),
     pub(super) options: u32,
     pub(super) match_bits: u64,
     pub(super) ignore_bits: u64,
     pub(super) min_free: u64,
-    /// What counts for it.
+    /// Counter of the entry.
     pub(super) ct: Option<Ct>,
-    /// Whose messages it takes: everybody's, or one process's.
+    /// Process whose messages the entry takes; `None` takes messages of all.
     pub(super) from: Option<Process>,
-    /// On the list for what nothing else takes.
+    /// True for the overflow list, which takes messages that match nothing else.
     pub(super) overflow: bool,
 }
 
-/// What an entry is for.
+/// Purposes of entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryKind {
-    /// Messages one after the other, until less than `min_free` bytes are left. Their events, and no others. With `last`, those
-    /// that no other entry takes.
+    /// Consecutive messages, until fewer than `min_free` bytes are left. Posts their events and no others. With `last`, takes
+    /// only messages that match no other entry.
     Slab { min_free: u64, last: bool },
-    /// One message of that process; then it is gone.
+    /// One message of a process, after which the entry is unlinked.
     Once { from: Process },
-    /// Puts, whose events are told.
+    /// Puts, with events.
     Board,
-    /// Puts, gets and atomics, of which nothing is told.
+    /// Puts, gets and atomics, without events.
     Exposed,
-    /// The same, of which nothing is done.
+    /// Like `Exposed`, but truncates operations, here to zero bytes.
     Beside,
 }
 
 impl Ni {
-    /// Appends to the list that its kind belongs to. `user` comes back in events.
+    /// Appends an entry to the list of its kind. `user` is returned in its events.
     pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> Result<Me> {
         let profile = self.profile();
         let min_free = match entry.kind {
@@ -79,7 +79,7 @@ impl Ni {
         self.append_raw(pt, &raw, user)
     }
 
-    /// Appends an entry in the words of the library.
+    /// Appends an entry in the form of the library.
     pub(super) fn append_raw(&self, pt: u32, entry: &RawEntry, user: u64) -> Result<Me> {
         let profile = self.profile();
         let layout = &profile.layout;
@@ -113,7 +113,7 @@ impl Ni {
         Ok(Me(place.get(0, profile.handle_len)))
     }
 
-    /// Appends an entry for one message of a process, over so many segments of memory, which are named in `segments`.
+    /// Appends an entry for one message of a process. Its memory is `count` segments, which are listed at `segments`.
     pub(super) fn append_segments(
         &self,
         pt: u32,
@@ -137,12 +137,12 @@ impl Ni {
         self.append_raw(pt, &raw, user)
     }
 
-    /// Has whatever comes by a table entry from now on, and is for nothing there, end as [`Moved`](super::event::End::Moved).
+    /// Makes all later operations on a table entry that match nothing else fail as [`Moved`](super::event::End::Moved).
     pub(super) fn redirect(&self, pt: u32) -> Result<()> {
         let options = &self.profile().options;
         let entry = RawEntry {
             memory: (0, 0),
-            // It takes neither puts nor gets.
+            // The entry admits neither puts nor gets, so every operation fails on it.
             options: options.me_event_link_disable
                 | options.me_event_unlink_disable
                 | options.me_event_comm_disable,
@@ -165,7 +165,7 @@ impl Ni {
 }
 
 impl Ni {
-    /// Unlinks an entry, and tries so often again while it is in use. Whether it still is.
+    /// Unlinks an entry, with up to `tries` retries while it is in use. Returns true if it is still in use.
     pub(super) fn is_kept(&self, me: Me, tries: u32) -> bool {
         let mut all = 0..=tries;
         all.all(|_| {
@@ -184,7 +184,7 @@ impl EntryKind {
         let quiet = options.me_event_link_disable | options.me_event_unlink_disable;
         match self {
             Self::Slab { last, .. } => {
-                // What lies in it is told of as it comes, so that no later entry finds it there.
+                // Messages in the slab are reported on arrival, so entries appended later must not find them as unexpected.
                 let last = if last {
                     options.me_unexpected_hdr_disable
                 } else {

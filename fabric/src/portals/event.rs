@@ -1,4 +1,4 @@
-//! What the library tells.
+//! Events of the library.
 
 use super::{
     layout::Bytes,
@@ -12,17 +12,17 @@ pub(super) struct Process {
     pub(super) pid: u32,
 }
 
-/// An event out of its queue.
+/// An event taken from its queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Got {
     pub(super) event: Event,
-    /// Of whose queue.
+    /// Rail of the queue.
     pub(super) rail: u32,
-    /// Others were lost before it.
+    /// True if events were lost before this one.
     pub(super) dropped: bool,
 }
 
-/// A full event, as far as this driver looks.
+/// The fields of a full event that this driver uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) kind: Kind,
@@ -32,7 +32,7 @@ pub(super) struct Event {
     pub(super) header: u64,
     pub(super) match_bits: u64,
     pub(super) mlength: u64,
-    /// Bytes that the sender has named.
+    /// Length in bytes that the sender requested.
     pub(super) rlength: u64,
     pub(super) initiator: Process,
     pub(super) pt: u32,
@@ -45,25 +45,25 @@ pub(super) enum Kind {
     Ack,
     /// The data of an operation has left, or never will.
     Send,
-    /// Of the third BXI: an operation has failed, and is told of by nothing else.
+    /// An operation has failed and posts no other event (third BXI only).
     Error,
     PtDisabled,
     Other(u32),
 }
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Well,
-    /// Nobody is there.
+    /// The target cannot be reached.
     Undeliverable,
-    /// Nothing there takes it now.
+    /// No entry at the target takes the operation now.
     Dropped,
-    /// Nothing there takes anything now.
+    /// The target takes no operations on this table entry now.
     PtDisabled,
-    /// What is there does not allow it.
+    /// The entry does not permit the operation.
     Forbidden,
-    /// What was there has moved to another table entry.
+    /// The memory has moved to another table entry.
     Moved,
     Other(u32),
 }
@@ -80,7 +80,7 @@ impl Event {
             header: bytes.get(16, 8),
             match_bits: bytes.get(layout.match_bits, 8),
             mlength: bytes.get(layout.mlength, 8),
-            // Before the other length, in all families.
+            // All families place it just before the other length.
             rlength: bytes.get(layout.mlength - 8, 8),
             initiator: Process::read(bytes, layout.initiator, &profile.layout),
             pt: u32::try_from(bytes.get(layout.pt_index, 4)).unwrap_or(u32::MAX),
@@ -89,7 +89,7 @@ impl Event {
 }
 
 impl Kind {
-    /// The first twelve numbers are the same in all families, and the last one is in one of them only.
+    /// Returns the kind of an event number. The first twelve numbers agree in all families, and 0x10 exists in one of them only.
     const fn of(number: u32) -> Self {
         match number {
             2 => Self::Put,
@@ -114,7 +114,7 @@ impl Fails {
         } else if number == self.pt_disabled {
             End::PtDisabled
         } else if number == self.op_violation {
-            // Every other entry takes what is sent to its bits: only one that says so refuses all.
+            // All other entries admit every operation that matches them, so only the redirecting entry causes this failure.
             End::Moved
         } else if number == self.perm_violation || number == self.segv {
             End::Forbidden
@@ -138,7 +138,7 @@ impl Process {
         bytes.put(at + 4, layout.pid_len, self.pid.into());
     }
 
-    /// As it is passed to a function.
+    /// Returns the process in the form in which it is passed to functions.
     pub(super) const fn bits(self) -> u64 {
         (self.nid as u64) | (self.pid as u64) << 32
     }

@@ -1,4 +1,4 @@
-//! The end of a rank: what it says to its peers, and for how long it waits for them.
+//! Shutdown of a rank: its farewell to peers, and how long it waits for them.
 
 use super::{
     calls::Refused,
@@ -10,7 +10,8 @@ use super::{
 use crate::driver::{self, Down, Driver, Failure, Sink, Token};
 
 impl Portals {
-    /// Puts nothing on everybody's board, by each rail: whoever is met now need not be waited for when it may have gone.
+    /// Puts zero bytes to the board of every peer, by each rail, so that later operations need not wait for a peer that has ended
+    /// meanwhile.
     pub(super) fn meet_all(&self) -> Result<(), Refused> {
         for (lane, rail) in (0..).zip(&self.ground.rails) {
             for (to, peer) in (0..).zip(&self.peers).filter(|(to, _)| *to != self.me) {
@@ -30,7 +31,8 @@ impl Portals {
         Ok(())
     }
 
-    /// Who has not met this rank would wait for it for ever: stays until something has come from everybody.
+    /// Stays until something has arrived from every peer, because a peer that has not met this rank yet would wait for it
+    /// forever.
     fn stay_for_all(&mut self) {
         let mut idle = 0;
         while idle < MEETING_TURNS && self.is_expected() {
@@ -42,14 +44,14 @@ impl Portals {
         }
     }
 
-    /// Whether somebody is still to come.
+    /// Returns true if some peer has not been heard from yet.
     fn is_expected(&self) -> bool {
         let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
         others.any(|(_, peer)| !peer.heard && peer.life == Life::Up)
     }
 
-    /// Tells everybody met that nothing comes after this, and waits until it and what is before it is taken. Who takes nothing
-    /// for a second is left.
+    /// Notifies all known peers that nothing follows, and waits until they have accepted everything. Gives up after a second
+    /// without progress.
     fn say_goodbye(&mut self, how: Down) {
         let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         let mut unsaid: Vec<_> = ranks.filter(|rank| *rank != self.me).collect();
@@ -70,7 +72,7 @@ impl Portals {
         }
     }
 
-    /// Lets a library that moves bytes in calls only say what it still owes peers, which would ask for it for ever.
+    /// Lets a library that moves bytes only in calls send its remaining answers, because peers would request them forever.
     fn linger(&mut self) {
         for _ in 0..LINGER_TURNS {
             if !self.ground.queues.wait(LINGER_MILLIS) {
@@ -80,7 +82,7 @@ impl Portals {
         }
     }
 
-    /// Whether a peer need not be told any more.
+    /// Queues the farewell to a peer. Returns true if that is done or not needed.
     fn bid_farewell(&mut self, rank: u32, label: Label) -> bool {
         let peer = self.peer(rank);
         if !peer.met || peer.life != Life::Up {
@@ -120,12 +122,12 @@ impl Drop for Portals {
         if let Some(ends) = &self.said {
             ends.leave(self.me, how);
         }
-        // Before the memory of operations goes.
+        // Close the interface before the memory of operations is freed.
         self.ground.close();
     }
 }
 
-/// For what comes when nobody listens any more.
+/// Sink for events after the runtime has stopped listening.
 struct Nobody;
 
 impl Sink for Nobody {
@@ -138,13 +140,13 @@ impl Sink for Nobody {
     fn peer_down(&mut self, _: driver::Peer, _: Down) {}
 }
 
-/// One second without anything is enough for a peer that is there.
+/// A second without events in total, enough for a living peer.
 const GOODBYE_TURNS: u32 = 100;
 const GOODBYE_MILLIS: u32 = 10;
-/// Five seconds: ranks that have each other's addresses start together, but for what else their machines do.
+/// Five seconds in total. Ranks that have each other's addresses start together, except for delays of their machines.
 const MEETING_TURNS: u32 = 500;
-/// Longer than such a library waits before it sends something again.
+/// Longer than the resend interval of such libraries.
 const LINGER_MILLIS: u32 = 50;
 const LINGER_TURNS: u32 = 1000;
-/// What is put again at once when it is dropped, as pscom does, is put no more often than this: about a second.
+/// Limit on resends in the pscom layout, which resends dropped messages immediately. Takes about a second.
 const GOODBYE_REFUSALS: u64 = 100_000;

@@ -1,19 +1,20 @@
-//! Bytes of a C structure whose layout is known when the program runs.
+//! Bytes of a C structure whose layout is known only at run time.
 
 use std::ffi::c_void;
 
-/// Room for any structure of any family, all zero at first: fields that a family does not know stay so.
+/// Buffer for any structure of any family. Starts as zeros, so fields unknown to a family stay zero.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
 pub(super) struct Bytes([[u8; 16]; 8]);
 
 impl Bytes {
-    /// Where it shows what is written.
+    /// Returns a buffer filled with a mark, which shows what the library has written.
     pub(super) const fn marked() -> Self {
         Self([[MARK; 16]; 8])
     }
 
-    /// How many bytes were written from the start on, if all of them differ from what they were.
+    /// Returns the bytes written since [`Self::marked`], counted from the start. Assumes that the last written byte differs from
+    /// the mark.
     pub(super) fn written(&self) -> usize {
         let all = self.0.as_flattened();
         all.iter()
@@ -21,32 +22,32 @@ impl Bytes {
             .map_or(0, |last| last + 1)
     }
 
-    /// A number of 1, 2, 4 or 8 bytes.
+    /// Reads a number of 1, 2, 4 or 8 bytes.
     pub(super) fn get(&self, at: usize, len: usize) -> u64 {
         let mut number = [0; 8];
         number[..len].copy_from_slice(&self.0.as_flattened()[at..][..len]);
         u64::from_le_bytes(number)
     }
 
-    /// Its low bytes.
+    /// Writes the low bytes of a number.
     pub(super) fn put(&mut self, at: usize, len: usize, number: u64) {
         let number = number.to_le_bytes();
         self.0.as_flattened_mut()[at..][..len].copy_from_slice(&number[..len]);
     }
 
-    /// For the library to read.
+    /// Returns a pointer for the library to read from.
     pub(super) const fn read(&self) -> *const c_void {
         (&raw const self.0).cast()
     }
 
-    /// For the library to write.
+    /// Returns a pointer for the library to write to.
     pub(super) const fn write(&mut self) -> *mut c_void {
         (&raw mut self.0).cast()
     }
 }
 
-/// No handle ends with it: those that are numbers are small, and processes have no such addresses.
+/// A byte that ends no handle: numeric handles are small, and processes have no addresses that end so.
 const MARK: u8 = 0xa5;
 
-// Numbers of C lie in memory as this reads them.
+// Numbers are accessed as little-endian, which must be the native byte order.
 const _: () = assert!(cfg!(target_endian = "little"), "all BXI machines are");

@@ -1,12 +1,12 @@
-//! Memory that is lent to messages before they come.
+//! Memory lent to messages before they arrive.
 //!
-//! A receive that waits lends its buffer: an entry for one message of that peer and that tag, over a place for its header and
-//! the buffer. What comes for it is there without a copy, and told of in the same queue as what comes into slabs, so all is
-//! handed over in the order in which it was sent.
+//! A waiting receive lends its buffer: the driver appends an entry for one message of that peer and tag, over a slot for the
+//! header and the buffer. Such a message arrives without a copy. Its event is in the same queue as those of messages in slabs, so
+//! all messages are passed on in the order in which they were sent.
 //!
-//! **The memory is the adapter's** until the event of its message was looked at, or the library has unlinked the entry, which
-//! it does not while a message is being delivered there. An entry that is gone without that has had its message: then the event
-//! is under way. A library may give a new entry the handle of one that is gone; whoever had it before is not unlinked by it.
+//! **The memory belongs to the adapter** until the event of the message is handled, or until the library has unlinked the entry,
+//! which it refuses while a message is being delivered. If the entry is already unlinked, its message has arrived and the event
+//! is in the queue. A library may reuse the handle of such an entry, so the old owner of a handle must not unlink the new entry.
 
 use std::{collections::BTreeMap, io, sync::atomic::Ordering::Relaxed};
 
@@ -23,20 +23,20 @@ use crate::{
     memory::Region,
 };
 
-/// What is lent.
+/// All lent memory.
 #[derive(Debug)]
 pub(super) struct Lent {
-    /// Where entries' headers go, and what their memory is.
+    /// For each entry, a slot for the header and the list of its segments.
     places: Region,
     entries: Vec<Entry>,
     free: Vec<u32>,
     room: u32,
     by_token: BTreeMap<u64, u32>,
-    /// Entries by the library's handles of them.
+    /// Entries by the library's handles.
     by_handle: BTreeMap<u64, u32>,
-    /// Entries that are to be unlinked, and were in use.
+    /// Entries that were in use when they had to be unlinked.
     asked: Vec<u32>,
-    /// Events were lost, so that of an entry that is gone may never come.
+    /// True once events were lost, so the event of an unlinked entry may never come.
     blind: bool,
     ranks: BTreeMap<Process, u32>,
 }
@@ -44,22 +44,22 @@ pub(super) struct Lent {
 #[derive(Debug)]
 struct Entry {
     generation: u32,
-    /// While the adapter has it.
+    /// The loan, while the adapter has the memory.
     loan: Option<Loan>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Loan {
     offer: Offer,
-    /// None when it is another entry's by now.
+    /// Handle of the entry; `None` once the library has given it to another entry.
     handle: Option<Me>,
 }
 
 impl Lent {
-    /// Of the ranks at these addresses.
+    /// Returns the bookkeeping for ranks with these addresses.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// If there is no memory for it.
     pub(super) fn new(limits: &Limits, addresses: &[Address]) -> io::Result<Self> {
         let room = room(limits);
         let processes = addresses.iter().map(|address| address.process);
@@ -76,17 +76,17 @@ impl Lent {
         })
     }
 
-    /// The rank of a process.
+    /// Returns the rank of a process.
     pub(super) fn rank_of(&self, process: Process) -> Option<u32> {
         self.ranks.get(&process).copied()
     }
 
-    /// Whether something was asked for, and is not back.
+    /// Returns true if memory was asked for and is not back yet.
     pub(super) const fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// From now on an event may never come.
+    /// Notes that events were lost.
     pub(super) const fn lose_events(&mut self) {
         self.blind = true;
     }
@@ -106,7 +106,7 @@ impl Lent {
         Some(at)
     }
 
-    /// Writes what the memory of an entry is. Where that is written.
+    /// Writes the list of an entry's segments, and returns its location.
     fn write_segments(&self, at: u32, offer: &Offer) -> LocalRange {
         let place = at as usize * PLACE_LEN;
         let header = self.places.range().slice(place, offer.header_len);
@@ -133,7 +133,7 @@ impl Lent {
         });
     }
 
-    /// The adapter does not have it any more.
+    /// Ends a loan, because the adapter no longer has the memory.
     fn end(&mut self, at: u32) -> Option<Offer> {
         let entry = self.entries.get_mut(at as usize)?;
         let Loan { offer, handle } = entry.loan.take()?;
@@ -147,20 +147,21 @@ impl Lent {
         Some(offer)
     }
 
-    /// The entry that an event names.
+    /// Returns the entry that an event names.
     fn named(&self, user: u64) -> Option<u32> {
         let at = u32::try_from(user & u64::from(u32::MAX)).ok()?;
         let entry = self.entries.get(at as usize)?;
         (entry.user(at) == user).then_some(at)
     }
 
-    /// Takes an entry back, if the library lets go of it.
+    /// Takes an entry back, if the library unlinks it.
     fn unlink(&mut self, ni: &Ni, at: u32) -> Option<Offer> {
         let loan = self.entries[at as usize].loan?;
         let is_back = match loan.handle.map(|me| ni.unlink(me)) {
             Some(Ok(())) => true,
             Some(Err(Refused::InUse | Refused::Later(_))) => false,
-            // It has had its message.
+            // The library does not know the handle: the message has arrived, and its event ends the loan, unless events were
+            // lost.
             Some(Err(Refused::Code(_))) | None => self.blind,
         };
         is_back.then(|| self.end(at)).flatten()
@@ -174,7 +175,7 @@ impl Entry {
 }
 
 impl Portals {
-    /// Lends memory to the next message of a peer with a tag. Whether the adapter has it.
+    /// Lends memory to the next message of a peer with a tag. Returns true if the adapter has it.
     pub(super) fn lend(&mut self, from: u32, offer: Offer) -> bool {
         let bits = self.address.tagged_bits(offer.tag);
         let (is_up, process) = (self.peer(from).life == Life::Up, self.home(from).1);
@@ -201,7 +202,7 @@ impl Portals {
         true
     }
 
-    /// Asks for memory that is lent. Whether it is back.
+    /// Asks for lent memory. Returns true if it is back.
     pub(super) fn ask_back(&mut self, token: Token) -> bool {
         let Some(lent) = &mut self.lent else {
             return true;
@@ -217,7 +218,7 @@ impl Portals {
         is_back
     }
 
-    /// Asks again for what was in use.
+    /// Asks again for memory that was in use.
     pub(super) fn ask_again(&mut self) {
         let Some(lent) = self.lent.as_mut().filter(|lent| lent.is_asked()) else {
             return;
@@ -229,7 +230,7 @@ impl Portals {
         }
     }
 
-    /// A message has come into memory that was lent, or was to.
+    /// Handles the event of a message in lent memory.
     pub(super) fn handle_placed(&mut self, got: &Got, sink: &mut dyn Sink) {
         let event = &got.event;
         let place = self.lent.as_mut().and_then(|lent| {
@@ -259,7 +260,7 @@ impl Portals {
                 sink.placed(offer.token, driver::Peer(rank), header, body);
             }
             (None, _) => sink.returned(offer.token),
-            // Nobody sends that with such bits.
+            // No correct peer sends such a message with these bits.
             (Some((rank, _)), _) => {
                 self.ground.counters.nonsense.add(1);
                 sink.returned(offer.token);
@@ -269,15 +270,15 @@ impl Portals {
     }
 }
 
-/// Whether an event is of an entry for lent memory.
+/// Returns true if an event belongs to an entry for lent memory.
 pub(super) const fn is_lent(user: u64) -> bool {
     user & LENT != 0
 }
 
-/// The shortest body whose tag the adapter is to match, if that can be.
+/// Returns the shortest body whose tag the adapter should match, if it can.
 ///
-/// Not where memory is still touched after its entry is gone, or where operations end by themselves only; and with several rails
-/// a message may come by another one than its entry is on.
+/// The adapter cannot match if the library accesses memory after its entry is unlinked, or if operations to dead processes never
+/// complete. With several rails, a message might arrive by another rail than the one with its entry.
 pub(super) fn least(
     ni: &Ni,
     wanted: Option<usize>,
@@ -291,19 +292,19 @@ pub(super) fn least(
         .map(|least| least.max(1))
 }
 
-/// As many entries as leave most of the library's for others.
+/// Returns the maximum number of loans, which leaves most entries of the library for other purposes.
 fn room(limits: &Limits) -> u32 {
     let list = limits.max_list_size / 2;
     (limits.max_entries / 4).min(list).min(ROOM_MAX)
 }
 
-/// Receives that wait with their memory lent; more would make lists long that are searched for each message.
+/// Limit on loans, because the list of entries is searched for each message.
 const ROOM_MAX: u32 = 1024;
-/// In what comes back with events. Slabs are small numbers.
+/// Flag in the user pointer of lent entries; slabs use small numbers.
 const LENT: u64 = 1 << 63;
 const GENERATIONS: u32 = u32::MAX >> 1;
-/// The header and the body.
+/// Segments of an entry: header and body.
 const SEGMENTS: u64 = 2;
 const SEGMENTS_LEN: usize = 32;
-/// A place for a header, and what the memory is.
+/// Bytes of a slot: a header, and the list of segments.
 const PLACE_LEN: usize = HEADER_MAX + SEGMENTS_LEN;

@@ -1,4 +1,4 @@
-//! A Portals library, found at run time, and the functions in it.
+//! A Portals library, found at run time, and its functions.
 #![expect(
     unsafe_code,
     reason = "loads a C library and takes addresses of its functions"
@@ -14,28 +14,28 @@ use std::{
 use super::profile::{self, Profile};
 use crate::c_library::CLibrary;
 
-/// A library that has all functions that this driver calls, and the family whose numbers it speaks.
+/// A library with all functions that this driver calls, and the family whose numbers it uses.
 ///
-/// It stays loaded until the process ends, because a library can rarely be unloaded: some have threads of their own.
+/// The library stays loaded until the process ends, because libraries with threads of their own cannot be unloaded safely.
 #[derive(Clone, Debug)]
 pub(super) struct Library {
     pub(super) profile: &'static Profile,
     pub(super) symbols: Symbols,
-    /// Those for sleeping on descriptors, where the library has them.
+    /// Functions for sleeping on descriptors, if the library has them.
     pub(super) waking: Option<Waking>,
-    /// How often the host was interrupted, where the library counts that; the greatest number where it never is.
+    /// Returns how often the host was interrupted, if the library counts that; the largest number if it is never interrupted.
     pub(super) interrupts: Option<Interrupts>,
-    /// Has it behave as others do, where it can: the software one does.
+    /// Selects optional behaviors, if the library has any. The software library does.
     habits: Option<Adopt>,
-    /// Whether operations end that are under way to the dead, where the library says that: the software one does.
+    /// Tells whether operations to dead processes complete, if the library can say. The software library can.
     pub(super) ends: Option<EndsToDead>,
-    /// Those for work that the adapter does by itself.
+    /// Functions for triggered operations, if the library has them.
     pub(super) triggers: Option<Triggers>,
-    /// Atomics among that.
+    /// Function for triggered atomics, if the library has it.
     pub(super) combining: Option<Combining>,
 }
 
-/// Takes a handle of an interface.
+/// Takes the handle of an interface.
 type Interrupts = unsafe extern "C" fn(H) -> u64;
 type Adopt = unsafe extern "C" fn(*const c_char) -> c_int;
 type EndsToDead = unsafe extern "C" fn(H) -> c_int;
@@ -52,7 +52,7 @@ macro_rules! symbols {
         }
 
         impl $table {
-            /// All of them, or the names of those that are missing.
+            /// Returns all functions, or the names of the missing ones.
             fn find(library: Loaded) -> Result<Self, Vec<&'static str>> {
                 let names = [$($name),+];
                 let missing: Vec<_> = names.into_iter().filter(|name| library.symbol(name).is_none()).collect();
@@ -71,15 +71,15 @@ macro_rules! symbols {
     };
 }
 
-/// Handles, processes and sizes are passed as 64 bits, numbers as 32.
+/// Type of handles, processes and sizes: passed as 64 bits. Numbers are passed as 32 bits.
 type H = u64;
 type P = u64;
-/// Addresses of structures and places; those that are only kept by the library are numbers.
+/// Addresses of structures and result places. Pointers that the library only stores are passed as numbers.
 type In = *const c_void;
 type Out = *mut c_void;
 
 symbols! {
-    /// The functions of the specification that the driver calls.
+    /// Functions of the specification that this driver calls.
     Symbols:
     init = "PtlInit"();
     atomic_sync = "PtlAtomicSync"();
@@ -102,7 +102,7 @@ symbols! {
 }
 
 symbols! {
-    /// BXI's descriptors to sleep on.
+    /// BXI's functions for sleeping on descriptors.
     Waking:
     n_fds = "PtlNFDs"(H);
     poll_fds = "PtlPollFDs"(H, Out, c_int);
@@ -110,7 +110,7 @@ symbols! {
 }
 
 symbols! {
-    /// Counters, and operations that wait for them.
+    /// Counters, and operations triggered by them.
     Triggers:
     ct_alloc = "PtlCTAlloc"(H, Out);
     ct_free = "PtlCTFree"(H);
@@ -124,16 +124,16 @@ symbols! {
 }
 
 symbols! {
-    /// Atomics that wait for counters.
+    /// Atomics triggered by counters.
     Combining:
     triggered_atomic = "PtlTriggeredAtomic"(H, u64, u64, u32, P, u32, u64, u64, u64, u64, u32, u32, H, u64);
 }
 
 impl Library {
-    /// Loads the library of this path, or the one that the loader finds, and initialises it.
+    /// Loads the library at this path, or the one that the loader finds, and initializes it.
     ///
     /// # Errors
-    /// `NotFound` when there is none, `Unsupported` when it lacks functions or is of no known family.
+    /// `NotFound` if there is no library; `Unsupported` if it lacks functions or its family is unknown.
     pub(super) fn open(path: Option<&Path>, family: Option<&str>) -> io::Result<Self> {
         let loaded = find(path)?;
         let profile = recognise(loaded, family)?;
@@ -159,10 +159,10 @@ impl Library {
         })
     }
 
-    /// Has interfaces that are opened from now on behave as others do.
+    /// Selects optional behaviors for all interfaces opened later.
     ///
     /// # Errors
-    /// `InvalidInput` when the library cannot.
+    /// `InvalidInput` if the library does not have them.
     pub(super) fn adopt(&self, habits: &str) -> io::Result<()> {
         let text = CString::new(habits).unwrap_or_default();
         // SAFETY: a text that ends with a zero.
@@ -208,7 +208,7 @@ fn find(path: Option<&Path>) -> io::Result<Loaded> {
     Err(io::Error::new(io::ErrorKind::NotFound, why))
 }
 
-/// The family that was named, that the library says, or that its symbols tell.
+/// Returns the family that was named, that the library reports, or that its symbols indicate.
 fn recognise(loaded: Loaded, family: Option<&str>) -> io::Result<&'static Profile> {
     let said = loaded.said_family();
     let named = family.map(str::to_owned).or_else(|| {
@@ -241,7 +241,7 @@ impl Loaded {
     fn open(path: &Path) -> Result<Self, String> {
         let name = CString::new(path.as_os_str().as_encoded_bytes())
             .map_err(|_| "a path with a zero in it".to_owned())?;
-        // SAFETY: the initialisers of a library are trusted as the linker's would be.
+        // SAFETY: the initializers of the library are trusted like those of a linked one.
         unsafe { CLibrary::open(&name) }.map(Self)
     }
 
@@ -249,28 +249,28 @@ impl Loaded {
         self.0.symbol(name)
     }
 
-    /// The software library counts interrupts of its host.
+    /// Returns the function that counts interrupts; only the software library has it.
     fn interrupts(self) -> Option<Interrupts> {
         let address = self.symbol("RipstopPortalsInterrupts")?;
         // SAFETY: the function of this name takes a handle, which lies in the low part of its register, and returns a number.
         Some(unsafe { std::mem::transmute::<NonNull<c_void>, Interrupts>(address) })
     }
 
-    /// The software library says whether operations end that are under way to the dead.
+    /// Returns the function that tells whether operations to the dead complete; only the software library has it.
     fn ends_to_dead(self) -> Option<EndsToDead> {
         let address = self.symbol("RipstopPortalsEndsToDead")?;
         // SAFETY: the function of this name takes a handle, which lies in the low part of its register, and returns a number.
         Some(unsafe { std::mem::transmute::<NonNull<c_void>, EndsToDead>(address) })
     }
 
-    /// The software library has habits of others when it is asked to.
+    /// Returns the function that selects optional behaviors; only the software library has it.
     fn habits(self) -> Option<Adopt> {
         let address = self.symbol("RipstopPortalsHabits")?;
         // SAFETY: the function of this name takes a text and returns a number.
         Some(unsafe { std::mem::transmute::<NonNull<c_void>, Adopt>(address) })
     }
 
-    /// The software library says which family it is.
+    /// Returns the family that the library reports; only the software library does.
     fn said_family(self) -> Option<String> {
         let address = self.symbol("RipstopPortalsAbi")?;
         // SAFETY: the function of this name takes nothing and returns a text that stays.
@@ -285,11 +285,11 @@ impl Loaded {
     }
 }
 
-/// Names the library, before what the loader finds.
+/// Environment variable with the path of the library, tried before the loader's search.
 const LIBRARY: &str = "RIPSTOP_PORTALS_LIBRARY";
-/// Names its family, before what it looks like.
+/// Environment variable with the family, used instead of detection.
 const ABI: &str = "RIPSTOP_PORTALS_ABI";
-/// Sandia's and ours, and Bull's.
+/// Names of Sandia's library and ours, and of Bull's.
 const NAMES: [&str; 2] = ["libportals.so.4", "libportals.so"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ranks that reach each other through Portals 4: BXI's adapters, or a library that does in software what they do.
+//! Portals 4 driver: ranks that reach each other through BXI adapters, or through a library that emulates them in software.
 //!
 //! ```text
 //!   Portals     the driver: commands in, events to the sink            this file, state, words, onesided
@@ -7,26 +7,26 @@
 //!   Library     dlopen, symbols; which of five families it is          library, profile
 //! ```
 //!
-//! **Messages** of all peers come into a few large slabs; nothing is appended per message. The adapter acknowledges each when it
-//! is in a slab, so a message is sent once, unless the receiver has no room: then the adapter refuses all of them
-//! (`PTL_PT_DISABLED`) until the receiver has looked at what came. Who was refused waits until it is told and sends again from
-//! there on (`outbox`); nobody else notices.
+//! **Messages** of all peers arrive in a few large slabs; no entry is appended per message. The adapter acknowledges a message
+//! once it is in a slab, so each message is sent once. If the receiver has no room, its adapter refuses all messages
+//! (`PTL_PT_DISABLED`) until the receiver has handled the earlier ones. A refused sender waits until it is notified, and resends
+//! from the refused message on (`outbox`); other senders are not affected.
 //!
-//! Where the adapter matches tags ([`PortalsConfig::tags`]), it may find memory that was lent to a message, and puts the body
-//! there: slabs are for the rest (`lent`). It only places bytes. Which receive a message is for is the runtime's to say, as
-//! always.
+//! **Tags.** If the adapter matches tags ([`PortalsConfig::tags`]), it may find memory lent to a message, and puts the body
+//! there; other messages go to slabs (`lent`). The adapter only places bytes. The runtime still decides which receive a message
+//! belongs to.
 //!
-//! **Memory** is reached by match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter; the
+//! **Memory** is addressed by the match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter. The
 //! target's processor takes no part, not even in counting (`onesided`).
 //!
-//! **Rails.** A pair's messages go by one interface of a rank, other pairs' by others, and long puts and gets in pieces by all;
-//! one that fails is left, and what it had goes by the others (`rails`).
+//! **Rails.** Messages of two ranks use one interface, and other pairs use others; long puts and gets are split over all
+//! interfaces. When an interface fails, its traffic moves to the others (`rails`).
 //!
-//! **Baselines.** With [`PortalsConfig::compat`] messages go as pscom or MPC lay them out (`compat`), so that what that costs
-//! can be counted and timed beside this.
+//! **Baselines.** With [`PortalsConfig::compat`], messages are laid out as by pscom or MPC (`compat`), so that their costs can be
+//! counted and timed.
 //!
-//! **Queues.** Four, so that no event is ever lost: arrivals are held by flow control, ends of own operations are never more
-//! than were started, hints about the board may be lost, and what task lists come to has a queue of its own (`queues`).
+//! **Queues.** There are four, so that no important event is lost: arrivals are bounded by flow control, completions by the
+//! number of started operations, hints about the board may be lost, and task lists have their own queue (`queues`).
 
 mod address;
 mod arrivals;
@@ -88,11 +88,11 @@ use crate::{
 };
 
 impl Portals {
-    /// Opens the library and an interface that peers can reach.
+    /// Opens the library, and an interface that peers can reach.
     ///
     /// # Errors
-    /// `NotFound` when there is no library, `Unsupported` when it is not what it should be or has too little room, `InvalidInput`
-    /// for a wrong field of `config`; else what the library said.
+    /// `NotFound` if there is no library; `Unsupported` if the library is of another family or has too little room;
+    /// `InvalidInput` for a wrong field of `config`; otherwise the error of the library.
     pub fn prepare(config: PortalsConfig) -> io::Result<Prepared> {
         Prepared::open(&config)
     }
@@ -223,7 +223,7 @@ impl Driver for Portals {
         self.show_counts();
         self.ground.ni.see_atomics();
         let sleeps = !self.has_news() && self.set_alarm() && self.ground.queues.arm();
-        // What has come since the last look tells no event.
+        // Atomics since the last call have not posted events, so fetch their results before looking at the counters.
         self.ground.ni.see_atomics();
         if sleeps && !self.watches.is_reached() {
             Armed::Ready
@@ -265,7 +265,7 @@ impl Driver for Portals {
     }
 }
 
-/// One turn of progress.
+/// Budget and count of one turn of progress.
 struct Turn {
     budget: u32,
     events: u32,
@@ -301,7 +301,8 @@ impl Portals {
 
     fn take_arrivals(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
         while turn.goes_on() {
-            // What the waiting thread may find at any moment has come before. It may come back at any moment, too.
+            // Without the queues in hand, an empty result proves nothing: the helper thread may hold an event, and may return at
+            // any moment.
             let is_all = !self.is_waited_for() || self.ground.queues.recall();
             let Some(got) = self.next(Which::Arrivals) else {
                 if self.is_waited_for() && self.ground.queues.look_everywhere() {

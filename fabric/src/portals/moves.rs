@@ -12,17 +12,17 @@ use crate::{
     offload::{Integer, Operator},
 };
 
-/// The local end of an operation.
+/// Local side of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
     pub(super) md: Md,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// Comes back in the event.
+    /// User pointer that is returned in the event.
     pub(super) user: u64,
 }
 
-/// The other end.
+/// Remote side of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Far {
     pub(super) process: Process,
@@ -32,7 +32,7 @@ pub(super) struct Far {
 }
 
 impl Ni {
-    /// `user` comes back when it is acknowledged; nothing comes back if it is not to be.
+    /// Starts a put. With `acknowledge`, the completion event returns `user`; otherwise there is no event.
     pub(super) fn put(&self, near: Near, far: Far, header: u64, acknowledge: bool) -> Result<()> {
         let ack = if acknowledge {
             self.profile().options.ack_req
@@ -72,8 +72,8 @@ impl Ni {
         })
     }
 
-    /// A 64-bit atomic. The operand is read from `operand` in the memory of `near`, and the old value is written to where `near`
-    /// says.
+    /// Starts a 64-bit atomic. The operand is read at offset `operand` of the descriptor, and the previous value is written to
+    /// `near`.
     pub(super) fn atomic(&self, near: Near, operand: u64, far: Far, op: AtomicOp) -> Result<()> {
         let operators = &self.profile().operators;
         let symbols = &self.library.symbols;
@@ -129,7 +129,7 @@ impl Ni {
 }
 
 impl Operators {
-    /// The operator of those that always write, by one operand.
+    /// Returns the operator of atomics that always write and take one operand.
     const fn of(&self, op: AtomicOp) -> Option<u32> {
         Some(match op {
             AtomicOp::Add(_) | AtomicOp::Fetch => self.sum,

@@ -1,28 +1,28 @@
-//! When to ask again for what nobody tells of. Pure.
+//! Back-off timer for resources whose availability is never signaled. Pure.
 //!
-//! A library does not say when it has room, or lets go of something; and a peer does not say that it has an entry by now. Whoever
-//! waits for that sleeps, for a moment at first and then for longer and longer: so it sleeps no longer than it has waited anyway,
-//! and 4 ms at the most. Who makes turns without a sleep asks in them.
+//! A library does not signal when it has room or releases an object, and a peer does not signal when it has an entry. A thread
+//! that waits for one of these sleeps briefly at first and then longer each time. So each sleep is at most as long as the wait so
+//! far, and at most 4 ms. A thread that makes turns without sleeping retries in its turns.
 
-/// The naps of a rank.
+/// Back-off state of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Naps {
-    /// Those in a row that lasted to their end.
+    /// Consecutive naps that lasted to their end.
     count: u32,
-    /// When the one that has begun is over, in picoseconds.
+    /// End of the current nap, in picoseconds.
     until: Option<u64>,
-    /// Turns since the last one in which was asked for what costs a packet.
+    /// Turns since the last one with an expensive retry.
     turns: u32,
-    /// In this turn is asked for that.
+    /// True if this turn makes expensive retries: those that cost a packet, or a call that is likely to be refused.
     asks: bool,
-    /// So many turns could have been made in the nap that this one has ended.
+    /// Turns that could have been made during the nap that this turn has ended.
     slept: u32,
-    /// The same, until a refusal has counted for them.
+    /// Same as `slept`, until a refusal has been weighted with it.
     uncounted: u32,
 }
 
 impl Naps {
-    /// A turn begins. `now` is asked for only when a nap has begun.
+    /// Begins a turn. The clock is read only if there is a nap.
     pub(super) fn begin_turn(&mut self, now: impl FnOnce() -> u64) {
         self.slept = 0;
         if self.until.is_some_and(|until| now() >= until) {
@@ -38,51 +38,51 @@ impl Naps {
         }
     }
 
-    /// Something is waited for. When the nap is over that begins now, or has begun already.
+    /// Begins a nap, unless one is in progress, and returns its end.
     pub(super) fn begin(&mut self, now: u64) -> u64 {
         let len = PS_PER_US * u64::from(NAP_US << self.count);
         *self.until.get_or_insert_with(|| now.saturating_add(len))
     }
 
-    /// Whether something was waited for, and nobody has said that this is over.
+    /// Returns true if something was waited for since the last [`Self::end`].
     pub(super) const fn have_begun(&self) -> bool {
         self.count > 0 || self.until.is_some()
     }
 
-    /// Nothing is waited for.
+    /// Ends the wait: the next nap is short again.
     pub(super) const fn end(&mut self) {
         self.count = 0;
         self.until = None;
     }
 
-    /// Whether this is a turn to ask for what costs a packet, or a call that will be refused again.
+    /// Returns true if this turn makes expensive retries.
     pub(super) const fn asks(&self) -> bool {
         self.asks
     }
 
-    /// For how many turns counts what is refused in this one.
+    /// Returns the number of turns that a refusal in this turn counts for.
     pub(super) const fn weight(&self) -> u32 {
         self.slept + 1
     }
 
-    /// The same for what is asked for only in turns that [ask](Self::asks).
+    /// Returns the number of turns that a refusal counts for if it is retried only in turns that [ask](Self::asks).
     pub(super) const fn weight_of_asking(&self) -> u32 {
         self.slept + PATIENCE
     }
 
-    /// The same as [`weight`](Self::weight) for the first of all that is refused in this turn; the others count for one.
+    /// Returns [`weight`](Self::weight) for the first refusal of this turn, and one for each further refusal.
     pub(super) fn weight_once(&mut self) -> u32 {
         std::mem::take(&mut self.uncounted) + 1
     }
 }
 
-/// Sixty-four microseconds, which is what a sleep costs. A turn takes about one.
+/// First nap: 64 µs, about the cost of a sleep. A turn takes about 1 µs.
 const NAP_US: u32 = 64;
-/// Four milliseconds: what lasts longer waits for a peer, which may be dead or stopped.
+/// Doublings of a nap, to 4 ms. Longer waits are for a peer that may be dead or stopped.
 const LONGER_MAX: u32 = 6;
 const PS_PER_US: u64 = 1_000_000;
-/// Turns between two looks for an entry at a peer, which costs both a packet; in which something ends that has what there is room
-/// for.
+/// Turns between expensive retries. A retry at a peer costs both ranks a packet, and a refused call is only worth repeating after
+/// some completions.
 const PATIENCE: u32 = 64;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Messages to one peer, from when they are posted until the peer's adapter has them. Pure: whoever owns it makes the puts.
+//! Messages to one peer, from posting until the peer's adapter has accepted them. Pure: the owner makes the puts.
 //!
-//! A message leaves in order, and its memory is kept until it and all before it are taken. When one is refused, because the peer
-//! has run out of memory or of room for events, those behind it may have been taken and are forgotten there, as they are out of
-//! their order. So nothing more leaves until all that were on their way have ended; then the peer is told, and when it says that
-//! there is room again, everything leaves once more from the refused one on, first one alone, then more at a time.
+//! Messages leave in order. The memory of a message is kept until it and all earlier ones are accepted. When the peer refuses a
+//! message, because it lacks memory or room for events, it may still accept later ones, but drops them as out of order. So
+//! nothing leaves until all puts in flight have completed. Then the peer is notified, and when it reports room, everything is
+//! resent from the refused message on, first one message alone and then increasingly many at a time.
 
 use std::collections::VecDeque;
 
@@ -15,9 +15,9 @@ pub(super) struct Outbox {
     letters: VecDeque<Letter>,
     /// The number of the first letter.
     first: u32,
-    /// Of `letters`, how many have been put since the last rewind.
+    /// Number of the first letters that were put since the last rewind.
     begun: usize,
-    /// Puts that have not ended.
+    /// Puts in flight.
     flying: u32,
     window: u32,
     most: u32,
@@ -27,37 +27,37 @@ pub(super) struct Outbox {
 /// A message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Letter {
-    /// Where its bytes are; those of an empty one are nowhere.
+    /// Location of the message's bytes; `None` for an empty message.
     pub(super) slot: Option<Slot>,
     pub(super) len: u32,
-    /// What it is, for the peer.
+    /// Label that tells the peer what the message is.
     pub(super) label: u32,
-    /// Match bits, where they are not those of all messages.
+    /// Match bits, if they differ from those of ordinary messages.
     pub(super) bits: Option<u64>,
     taken: bool,
-    /// Its put has ended, one way or the other.
+    /// True once the put has completed, with or without success.
     ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// The letter of this number was refused, and others are on their way.
+    /// The letter of this number was refused, and other puts are still in flight.
     Refused(u32),
-    /// The peer has been told.
+    /// The peer has been notified of the refusal.
     Paused,
-    /// Nobody is there.
+    /// The peer is dead.
     Dead,
 }
 
-/// What an end of a put leads to.
+/// Next action after the completion of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Then {
     Nothing,
-    /// More may leave.
+    /// More letters may leave.
     Send,
-    /// The peer is to be told that it refused.
+    /// Notify the peer that it refused a letter.
     Pause,
 }
 
@@ -73,14 +73,14 @@ impl Letter {
         }
     }
 
-    /// With match bits of its own.
+    /// Sets match bits for this letter.
     pub(super) const fn with_bits(self, bits: Option<u64>) -> Self {
         Self { bits, ..self }
     }
 }
 
 impl Outbox {
-    /// With at most so many puts on their way.
+    /// Returns an empty outbox with at most `most` puts in flight.
     pub(super) const fn new(most: u32) -> Self {
         Self {
             letters: VecDeque::new(),
@@ -93,7 +93,7 @@ impl Outbox {
         }
     }
 
-    /// Whether another letter would leave at once.
+    /// Returns true if another letter would leave immediately.
     pub(super) fn has_room(&self) -> bool {
         self.state == State::Open
             && self.begun == self.letters.len()
@@ -104,7 +104,7 @@ impl Outbox {
         self.letters.is_empty()
     }
 
-    /// Letters of a class of slots.
+    /// Returns the number of letters with slots of a class.
     pub(super) fn count(&self, class: u8) -> usize {
         let of_class = |letter: &&Letter| letter.slot.is_some_and(|slot| slot.class == class);
         self.letters.iter().filter(of_class).count()
@@ -114,20 +114,20 @@ impl Outbox {
         self.letters.push_back(letter);
     }
 
-    /// The next letter that may leave, and its number.
+    /// Returns the next letter that may leave, and its number.
     pub(super) fn next(&self) -> Option<(u32, Letter)> {
         let may = self.state == State::Open && self.flying < self.window;
         let letter = self.letters.get(self.begun).filter(|_| may)?;
         Some((self.number(self.begun), *letter))
     }
 
-    /// What `next` gave has been put.
+    /// Notes that the letter returned by `next` has been put.
     pub(super) const fn started(&mut self) {
         self.begun += 1;
         self.flying += 1;
     }
 
-    /// A put has ended. `free` gets the slots that are free by that.
+    /// Handles the completion of a put. Passes the slots that become free to `free`.
     pub(super) fn ended(&mut self, number: u32, taken: bool, free: impl FnMut(Slot)) -> Then {
         let at = number.wrapping_sub(self.first) as usize;
         if at >= self.begun || self.flying == 0 {
@@ -144,14 +144,14 @@ impl Outbox {
         self.settle(free)
     }
 
-    /// Whether a put of this number is under way.
+    /// Returns true if a put of this number is in flight.
     pub(super) fn awaits(&self, number: u32) -> bool {
         let at = number.wrapping_sub(self.first) as usize;
         let letter = self.letters.get(at).filter(|_| at < self.begun);
         letter.is_some_and(|letter| !letter.ended)
     }
 
-    /// What leaves from now on goes another way: but not before all that is under way has ended, and the peer has looked at it.
+    /// Redirects all later letters to another lane, after everything in flight has completed and the peer has handled it.
     pub(super) fn move_away(&mut self, free: impl FnMut(Slot)) -> Then {
         if self.state == State::Open {
             self.state = State::Refused(self.number(self.begun));
@@ -159,7 +159,7 @@ impl Outbox {
         self.settle(free)
     }
 
-    /// The peer has room again.
+    /// Resumes after a pause, because the peer has room again.
     pub(super) fn resume(&mut self) {
         if self.state == State::Paused {
             self.state = State::Open;
@@ -171,14 +171,14 @@ impl Outbox {
         self.state == State::Paused
     }
 
-    /// Nobody is there: what is on its way ends by itself, and nothing else leaves.
+    /// Gives up a dead peer. Puts in flight complete by themselves, and nothing else leaves.
     pub(super) fn abandon(&mut self, free: impl FnMut(Slot)) {
         self.state = State::Dead;
         let _nothing = self.settle(free);
     }
 
-    /// Nobody is there, and nothing that is on its way ends: all of it is forgotten. Its slots, and whether something may
-    /// still be read from them.
+    /// Gives up a dead peer whose puts in flight will never complete, and forgets them. Returns their slots, each with true if
+    /// the library may still read it.
     pub(super) fn forsake(&mut self) -> Vec<(Slot, bool)> {
         self.state = State::Dead;
         self.flying = 0;
@@ -221,7 +221,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets what is taken, in order, at most so many.
+    /// Forgets accepted letters at the front, at most `most`.
     fn release(&mut self, most: usize, mut free: impl FnMut(Slot)) {
         for _ in 0..most {
             let Some(letter) = self.letters.pop_front_if(|letter| letter.taken) else {

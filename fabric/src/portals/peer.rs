@@ -1,54 +1,54 @@
-//! The other ranks, and the words on their boards that end a pause.
+//! Peers, and the control words on their boards.
 //!
-//! A rank that was refused writes, on the board of who refused it, how often it was; who has room again writes that number back.
-//! Both words only grow, so it does not matter how often, or when, anybody looks at them; nor with the third, about rails, whose
-//! parts each go one way only.
+//! A rank that was refused writes the number of its pauses to the board of the rank that refused it. Once that rank has room, it
+//! writes the number back. Both words only grow, so it does not matter how often or when a reader looks at them. The same holds
+//! for the third word, about rails, in which every part changes in one direction only.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::{address::Address, exports::Owner, outbox::Outbox};
 use crate::{driver::Down, memory::Region};
 
-/// Another rank, or this one.
+/// State of a peer, or of this rank itself.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: Address,
     pub(super) outbox: Outbox,
-    /// The number of the next message from there.
+    /// Number of the next message from the peer.
     pub(super) expected: u32,
     pub(super) life: Life,
-    /// Anything was ever sent to it, or came from there: then it is told of the end.
+    /// True if anything was ever sent to the peer or arrived from it. Only such peers are notified of this rank's end.
     pub(super) met: bool,
-    /// Something came from there.
+    /// True if anything arrived from the peer.
     pub(super) heard: bool,
-    /// Messages, words and steps of commands on their way to it, where what is on its way to the dead does not end.
+    /// Messages, words and steps of commands in flight, counted only if operations to the dead never complete.
     pub(super) under_way: u32,
-    /// The lane of messages and words to it.
+    /// Lane of messages and words to the peer.
     pub(super) home: u8,
-    /// It waits in the list of those with something to send.
+    /// True while the peer is in the queue of peers with messages to send.
     pub(super) queued: bool,
-    /// Words for it wait to be written.
+    /// True while words for the peer wait to be written.
     pub(super) due: bool,
-    /// Messages that its adapter has taken or refused, and operations that it has done.
+    /// Messages that the peer's adapter accepted or refused, plus completed operations.
     pub(super) answers: u64,
-    /// How often we have paused: it refused us, or we went another way.
+    /// Number of our pauses: the peer refused a message, or we moved to another lane.
     pub(super) pauses: u64,
-    /// How often it has paused, by what we have heard.
+    /// Number of the peer's pauses, as far as we know.
     pub(super) pauses_heard: u64,
-    /// And how often we have let it go on.
+    /// Number of the peer's pauses that we have ended.
     pub(super) resumed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     Up,
-    /// An operation found nobody there; what came from it before is still to be looked at.
+    /// An operation did not reach the peer. Earlier arrivals from it are still to be handled.
     Suspect,
     Down,
 }
 
 impl Peer {
-    /// With at most so many messages on their way to it.
+    /// Returns a peer with at most `most` messages in flight.
     pub(super) const fn new(address: Address, most: u32, home: u8) -> Self {
         Self {
             address,
@@ -76,19 +76,19 @@ impl Peer {
     }
 }
 
-/// The words of one rank on another's board.
+/// Words of one rank on another rank's board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
-    /// How often the writer has paused: it was refused, or goes another way.
+    /// Number of the writer's pauses: it was refused, or moves to another lane.
     pub(super) pauses: u64,
-    /// How often the reader has, as far as the writer has let it go on.
+    /// Number of the reader's pauses that the writer has ended.
     pub(super) resumed: u64,
-    /// What the writer says of rails between the two.
+    /// State of the rails between the two ranks, as the writer sees it.
     pub(super) rails: u64,
 }
 
 impl Words {
-    /// Bytes of them.
+    /// Bytes of the words.
     pub(super) const LEN: usize = 24;
 
     pub(super) fn read(board: &Region, rank: u32) -> Self {
@@ -100,7 +100,7 @@ impl Words {
         }
     }
 
-    /// The newer ones of two boards.
+    /// Returns the newer values from two boards.
     pub(super) fn newer(self, other: Self) -> Self {
         Self {
             pauses: self.pauses.max(other.pauses),
@@ -121,12 +121,12 @@ impl Words {
     }
 }
 
-/// What a message is, in its header data: a kind, the length of its header, and its number.
+/// Kind of a message, encoded in its header data with its header length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Label {
-    /// The application's, with so many bytes of header.
+    /// A message of the runtime, with this many bytes of header.
     Message(u8),
-    /// Nothing comes after this.
+    /// The last message.
     Bye(Down),
 }
 
@@ -139,12 +139,12 @@ impl Label {
         }
     }
 
-    /// A label's bits, where so many bytes follow the message that do not belong to it.
+    /// Returns a label's bits for a message that is followed by `padding` extra bytes.
     pub(super) fn padded(bits: u32, padding: usize) -> u32 {
         bits | u32::try_from(padding).unwrap_or(0) << PADDING
     }
 
-    /// How many bytes follow the message that do not belong to it.
+    /// Returns the number of extra bytes after the message.
     pub(super) const fn padding(bits: u32) -> u32 {
         bits >> PADDING
     }
@@ -162,16 +162,16 @@ impl Label {
 
 const PADDING: u32 = 16;
 
-/// What comes back with the end of an own operation: which it was.
+/// User pointer of an operation, which identifies it on completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ticket {
-    /// A message of this number to this rank.
+    /// A message: rank and number.
     Message(u32, u32),
-    /// The one-sided operation in this slot, of this generation.
+    /// A one-sided operation: slot and generation.
     Operation(u32, u32),
-    /// Words for this rank.
+    /// Words for a rank.
     Words(u32),
-    /// A piece of the operation in this slot, by this lane: its number there.
+    /// A piece of an operation: slot, lane, and piece number.
     Piece(u32, u32, u32),
 }
 
@@ -199,7 +199,7 @@ impl Ticket {
     }
 }
 
-/// Lanes are fewer than four, and slots than 2²⁸.
+/// Bits of a lane number. There are at most four lanes, and fewer than 2²⁸ slots.
 const LANE_BITS: u32 = 2;
 const LANE_MASK: u32 = (1 << LANE_BITS) - 1;
 

@@ -1,20 +1,20 @@
-//! Memory in which messages wait until they are taken, in slots of three sizes.
+//! Memory for outgoing messages until they are accepted, in slots of three sizes.
 
 use std::io;
 
 use crate::{driver::LocalRange, memory::Region};
 
-/// The slots.
+/// Pool of slots.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Room for all slots, once and again for each time that so many were lost.
+    /// Memory for all slots, plus as much again whenever that many slots were lost.
     parts: Vec<Region>,
     free: [Vec<u32>; CLASSES],
-    /// Slots that there ever were.
+    /// Slots made so far, including lost ones.
     made: [u32; CLASSES],
 }
 
-/// A slot that is in use.
+/// A slot in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) class: u8,
@@ -22,8 +22,10 @@ pub(super) struct Slot {
 }
 
 impl Pool {
+    /// Allocates the pool.
+    ///
     /// # Errors
-    /// When there is no memory for it.
+    /// If there is no memory for it.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             parts: vec![Region::vacant(start_of(CLASSES))?],
@@ -32,7 +34,7 @@ impl Pool {
         })
     }
 
-    /// The class of slots for so many bytes.
+    /// Returns the class of slots for this many bytes.
     pub(super) fn class(len: usize) -> u8 {
         let class = SIZES.iter().position(|size| len <= *size);
         let class = class.unwrap_or_else(|| panic!("a message of {len} bytes"));
@@ -48,13 +50,13 @@ impl Pool {
         self.free[usize::from(slot.class)].push(slot.at);
     }
 
-    /// Nobody knows when a slot has been read for the last time: its memory stays as it is, and other memory takes its place.
+    /// Replaces a slot that the library may still read. Its memory is never reused, because the last read is unknown.
     pub(super) fn lose(&mut self, slot: Slot) {
         let class = usize::from(slot.class);
         let new = self.made[class];
         if (new / COUNTS[class]) as usize == self.parts.len() {
             let Ok(part) = Region::vacant(start_of(CLASSES)) else {
-                return; // there is one less
+                return; // the pool has one slot less
             };
             self.parts.push(part);
         }
@@ -62,7 +64,7 @@ impl Pool {
         self.free[class].push(new);
     }
 
-    /// The part that it is in, and where.
+    /// Returns the part with a slot, and the offset in it.
     fn place(&self, slot: Slot) -> (&Region, usize) {
         let class = usize::from(slot.class);
         let (part, nth) = (slot.at / COUNTS[class], slot.at % COUNTS[class]);
@@ -76,30 +78,31 @@ impl Pool {
         part.write(at + header.len(), body);
     }
 
-    /// The first bytes of a slot; of none there are none.
+    /// Returns the first bytes of a slot; without a slot, an empty range.
     pub(super) fn range(&self, slot: Option<Slot>, len: usize) -> LocalRange {
         let (part, at) = slot.map_or((&self.parts[0], 0), |slot| self.place(slot));
         part.range().slice(at, len)
     }
 }
 
-/// Where slots of a class begin in a part.
+/// Returns the offset of the first slot of a class.
 fn start_of(class: usize) -> usize {
     let before = (0..class).map(|class| SIZES[class] * COUNTS[class] as usize);
     before.sum()
 }
 
-/// The longest header.
+/// Bytes of the longest header.
 pub(super) const HEADER_MAX: usize = 128;
-/// The longest body.
+/// Bytes of the longest body.
 pub(super) const BODY_MAX: usize = 64 << 10;
-/// Room for a short message.
+/// Bytes of a slot for a short message.
 pub(super) const SHORT: usize = 256;
 const CLASSES: usize = 3;
-/// Short ones are most; long ones have room for a header and the longest body. 5.6 MiB, made as they are used.
+/// Bytes of the slots of each class: most are for short messages, and the longest fit a header and the longest body. 5.6 MiB in
+/// all, backed by pages as they are used.
 const SIZES: [usize; CLASSES] = [SHORT, 8192 + HEADER_MAX, BODY_MAX + HEADER_MAX];
 const COUNTS: [u32; CLASSES] = [1024, 128, 64];
-/// What one peer may have of them, so that one that takes nothing leaves enough for others.
+/// Slots of each class that one peer may use, so that a peer that accepts nothing leaves enough for others.
 pub(super) const OF_ONE_PEER: [usize; CLASSES] = [256, 32, 16];
 
 #[cfg(test)]
@@ -112,7 +115,7 @@ mod tests {
             .collect()
     }
 
-    /// Where slots begin, in order, none of which reaches into another.
+    /// Returns the sorted start addresses of slots, and asserts that no two overlap.
     fn starts(pool: &Pool, slots: &[Slot]) -> Vec<usize> {
         let ends = |slot: &Slot| {
             let len = SIZES[usize::from(slot.class)];

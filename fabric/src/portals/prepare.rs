@@ -1,4 +1,4 @@
-//! From the library to an interface that peers can reach: everything that comes before the peers are known.
+//! Preparation: from loading the library to an interface that peers can reach, before the peers are known.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -28,16 +28,16 @@ use crate::{
     timer::Timer,
 };
 
-/// An open interface, with memory for messages, but without peers.
+/// An open interface with memory for messages, but without peers.
 ///
-/// It can be reached from now on: what comes waits until it is connected.
+/// Peers can already reach it. Arrivals wait until it is connected.
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) ground: Ground,
     pub(super) address: Address,
-    /// How peers reach its memory by its rails beside the first one.
+    /// Places of its memory on the rails beside the first one.
     pub(super) places: Vec<Place>,
-    /// How fast its rails are, beside each other.
+    /// Relative speeds of the rails.
     pub(super) speeds: Speeds,
     pub(super) said: Option<Arc<dyn Ends>>,
     pub(super) compat: Option<Compat>,
@@ -45,21 +45,21 @@ pub struct Prepared {
     pub(super) alarm: Timer,
 }
 
-/// What a rank stands on. When it goes, the interface is closed first, so that nothing touches the memory any more.
+/// Resources of a rank. Dropping them closes the interface first, so that the library no longer accesses the memory.
 #[derive(Debug)]
 pub(super) struct Ground {
-    /// That of the first rail.
+    /// Interface of the first rail.
     pub(super) ni: Arc<Ni>,
     pub(super) rails: Vec<Rail>,
     pub(super) queues: Queues,
-    /// For what task lists come to.
+    /// Event queue of task lists.
     pub(super) lists: Eq,
     pub(super) pool: Pool,
     pub(super) exports: Arc<Exports>,
-    /// Events that the queue of ends holds.
+    /// Capacity of the completion queue, in events.
     pub(super) credits: u32,
     pub(super) counters: Arc<PortalsCounters>,
-    /// Slabs take what no other entry takes.
+    /// True if slabs take messages that match no other entry.
     matches_tags: bool,
 }
 
@@ -108,7 +108,7 @@ impl Prepared {
             lists,
             pool,
             exports: Exports::new(&ni, (tables.rdma, nonce), &counters)?,
-            // One place less than asked for, for libraries that need it to tell full from empty.
+            // Some libraries need one empty place to tell a full queue from an empty one.
             credits: (config.events - 1).min(ni.wire.at_once),
             counters,
             rails,
@@ -137,14 +137,14 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// How peers reach this rank: 21 bytes and 9 for each interface beside the first one, for [`connect`](Self::connect) at all
-    /// ranks.
+    /// Returns the address of this rank, for [`connect`](Self::connect) at all ranks: 21 bytes, and 9 for each interface beside
+    /// the first one.
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
         self.address.to_bytes(&self.places)
     }
 
-    /// Appends the boards and the slabs.
+    /// Appends the entries of the boards and the slabs.
     fn lay_out(&self) -> io::Result<()> {
         let tables = &self.address.tables;
         for (nth, rail) in (0..).zip(&self.ground.rails) {
@@ -162,7 +162,7 @@ impl Prepared {
         self.ground.lay_out_lists(tables)
     }
 
-    /// Puts a word to itself, and looks at every field of what is told: a wrong family shows here.
+    /// Puts a word to this rank itself, and checks every field of the events. A wrong family shows here.
     fn check_family(&self) -> io::Result<()> {
         let (ni, process) = (Arc::clone(&self.ground.ni), self.address.process);
         let first = &self.ground.rails[0];
@@ -199,7 +199,7 @@ fn open_library(config: &PortalsConfig) -> io::Result<Library> {
     Ok(library)
 }
 
-/// What a put to oneself should have told and did not.
+/// Returns the first field in which the events of the probe are wrong.
 fn wrong_field(
     told: &Event,
     ended: &Event,
@@ -232,7 +232,7 @@ fn unlike(ni: &Ni, what: &str) -> io::Error {
 }
 
 impl Ground {
-    /// Gives the adapter a slab to fill.
+    /// Appends the entry of a slab, so that the adapter may fill it.
     pub(super) fn give_slab(&self, rail: u32, pt: u32, slab: usize) -> io::Result<()> {
         let rail = &self.rails[rail as usize];
         let entry = Entry {
@@ -253,7 +253,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Exposes memory by the rails beside the first one, and says where.
+    /// Exposes memory by the rails beside the first one, and returns the places.
     fn open_rails(&self) -> io::Result<Vec<Place>> {
         let open = |rail: &Rail| {
             Ok(Place {
@@ -264,12 +264,12 @@ impl Ground {
         self.rails.iter().skip(1).map(open).collect()
     }
 
-    /// Closes all interfaces: nothing touches memory for them any more.
+    /// Closes all interfaces, after which the library no longer accesses memory for them.
     pub(super) fn close(&self) {
         self.rails.iter().for_each(|rail| rail.ni.close());
     }
 
-    /// Appends an entry, and counts it.
+    /// Appends an entry and counts it.
     pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> io::Result<()> {
         self.ni.append(pt, entry, user)?;
         self.counters.all.entries.add(1);
@@ -284,7 +284,7 @@ impl Drop for Ground {
     }
 }
 
-/// Whether the interface has room for what the driver cannot do without.
+/// Checks that the interface has room for the minimum that the driver needs.
 fn check_limits(ni: &Ni, config: &PortalsConfig) -> io::Result<()> {
     let limits = &ni.limits;
     let message_max = ni.wire.most.min(MESSAGE_MAX as u64);
@@ -292,13 +292,13 @@ fn check_limits(ni: &Ni, config: &PortalsConfig) -> io::Result<()> {
         ("max_eqs", u64::from(limits.max_eqs), 4),
         ("max_mds", u64::from(limits.max_mds), 2),
         ("max_pt_index", u64::from(limits.max_pt_index), 4),
-        // The board, all memory, the slabs, what lists need, and some regions.
+        // The board, all memory, the slabs, the entries of task lists, and some regions.
         (
             "max_entries",
             u64::from(limits.max_entries),
             config.slabs as u64 + 7,
         ),
-        // The slabs in one, all memory and some regions in another.
+        // All slabs are in one list; all memory and some regions are in another.
         (
             "max_list_size",
             u64::from(limits.max_list_size),
@@ -327,20 +327,22 @@ pub(super) fn queue(ni: &Ni, events: u32) -> io::Result<Eq> {
     })
 }
 
-/// A number that no other life of a rank has: the standard library's hashes differ from process to process and from one to the
-/// next. Nothing but the refusal of strays depends on it.
+/// Returns a random number, which differs between runs of a rank.
+///
+/// Keys of the standard library's hashes differ between processes and between calls. Only the refusal of stray packets depends on
+/// this number.
 fn nonce() -> u32 {
     let hash = RandomState::new().build_hasher().finish();
     u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
-/// Words for a million ranks, and some for the probe; pages are made as they are written.
+/// Bytes of a board: words for a million ranks, and some for the probe. Pages are allocated as they are written.
 pub(super) const BOARD_LEN: usize = (24 << 20) + 4096;
 
 const WORD: u64 = 0x7465_6172_7374_6f70;
 const USER: u64 = 0x1122_3344_5566_7788;
 const HEADER: u64 = 0x99aa_bbcc_ddee_ff01;
-/// A put to oneself takes microseconds; five seconds are for a machine that is busy with other things.
+/// Five seconds in total for a put to oneself that takes microseconds, because the machine may be busy.
 const PROBE_TURNS: u32 = 100;
 const PROBE_MILLIS: u32 = 50;
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;

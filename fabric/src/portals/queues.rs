@@ -1,4 +1,4 @@
-//! The event queues, and sleeping until something is in one of them.
+//! The event queues, and sleeping until one of them has an event.
 
 use std::{
     io,
@@ -18,35 +18,36 @@ use super::{
 };
 use crate::{driver::WaitOn, lanes::LaneSet};
 
-/// Which queue.
+/// Kinds of event queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Messages from peers. Flow control holds it: when it is full, peers are refused. Where it does not, all peers are given up.
+    /// Messages from peers, bounded by flow control: when the queue is full, peers are refused. If events are lost nevertheless,
+    /// all peers are given up.
     Arrivals,
-    /// Ends of own operations, by all rails: never more than were started.
+    /// Completions of own operations on all rails, never more than were started.
     Ends,
-    /// Hints that a word on the board has changed: the word counts, so one that is lost does no harm.
+    /// Hints that a word on the board has changed. The word itself counts, so a lost hint is harmless.
     Board,
-    /// What task lists have come to, on the first rail.
+    /// Events of task lists, on the first rail.
     Lists,
 }
 
-/// The queues.
+/// All event queues of a rank.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// By rail.
+    /// Interfaces by rail.
     nis: Vec<Arc<Ni>>,
     sources: Vec<Source>,
-    /// Rails that are looked at now.
+    /// Rails polled in this turn.
     looked_at: LaneSet,
-    /// Rails by which something went or came lately: a turn looks at the others once in a while. None: all are looked at.
+    /// Rails with recent traffic, polled in each turn. The others are polled once in a while. If empty, all rails are polled.
     busy: LaneSet,
-    /// Of them, since that was last asked.
+    /// Rails with traffic since `busy` was last determined.
     heard: LaneSet,
     turns: u32,
-    /// There were task lists: the first rail is asked about them in each turn.
+    /// True once there were task lists: the first rail is then polled for them in each turn.
     lists: bool,
-    /// An event that was taken to see whether there is one.
+    /// Event taken while checking whether there is one.
     held: Option<(Got, Which)>,
     waiter: Waiter,
     rest: Rest,
@@ -55,12 +56,12 @@ pub(super) struct Queues {
 /// Waits for an event of any queue.
 #[derive(Clone, Debug)]
 struct Waiter {
-    /// By rail, as one call of the library waits for the queues of one interface.
+    /// Interfaces and their queues, by rail. One call of the library can wait only for queues of one interface.
     rails: Vec<(Arc<Ni>, Vec<Source>)>,
     counters: Arc<PortalsCounters>,
 }
 
-/// A queue of the library.
+/// An event queue of the library.
 #[derive(Clone, Copy, Debug)]
 struct Source {
     which: Which,
@@ -68,16 +69,16 @@ struct Source {
     eq: Eq,
 }
 
-/// How this rank sleeps.
+/// Ways to sleep.
 #[derive(Debug)]
 enum Rest {
-    /// On descriptors of the library.
+    /// Sleep on descriptors of the library.
     Fds(Vec<Arc<OwnedFd>>),
-    /// While a thread waits in the library.
+    /// Sleep while a helper thread waits in the library.
     Helper(Helper),
 }
 
-/// A thread that waits for an event when it is asked to.
+/// A thread that waits for an event on request.
 #[derive(Debug)]
 struct Helper {
     shared: Arc<Shared>,
@@ -93,19 +94,21 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The thread is in the library, or goes there. Nobody else takes events then, so that they stay in order.
+    /// True while the helper thread waits in the library or is about to. No other thread takes events then, so that they stay in
+    /// order.
     waits: bool,
-    /// It is to come back at the end of its turn, with an event or without.
+    /// True if the helper thread must return at the end of its turn, even without an event.
     recalled: bool,
     found: Option<(Got, Which)>,
     stop: bool,
 }
 
 impl Queues {
-    /// Of these rails, and that of task lists, of the first one. With a `helper` even where the library has descriptors.
+    /// Returns the queues of these rails, and the queue of task lists on the first one. With `helper`, a thread waits even if the
+    /// library has descriptors.
     ///
     /// # Errors
-    /// When the system has no descriptors or threads left.
+    /// If the system has no descriptors or threads left.
     pub(super) fn new(
         rails: &[Rail],
         lists: Eq,
@@ -164,7 +167,7 @@ impl Queues {
         }
     }
 
-    /// Something goes by a rail, or came by it.
+    /// Notes traffic on a rail, which is polled in each turn from now on.
     pub(super) fn expect(&mut self, rail: u32) {
         let rail = LaneSet::EMPTY.with(rail);
         self.heard = self.heard.or(rail);
@@ -172,12 +175,12 @@ impl Queues {
         self.looked_at = self.looked_at.or(rail);
     }
 
-    /// From now on there are task lists.
+    /// Notes that there are task lists.
     pub(super) const fn expect_lists(&mut self) {
         self.lists = true;
     }
 
-    /// From now on, and to the end of the turn, all rails are looked at. Whether that is new.
+    /// Polls all rails until the end of the turn. Returns true if they were not all polled before.
     pub(super) fn look_everywhere(&mut self) -> bool {
         let all = all(&self.nis);
         std::mem::replace(&mut self.looked_at, all) != all
@@ -196,7 +199,7 @@ impl Queues {
         };
     }
 
-    /// The next event of a queue.
+    /// Takes the next event of a queue.
     pub(super) fn next(&mut self, which: Which) -> Option<Got> {
         if self.is_helped() {
             return None;
@@ -210,7 +213,7 @@ impl Queues {
         }
     }
 
-    /// Whether the thread waits for an event; if not, what it has found is held.
+    /// Returns true while the helper thread waits for an event. When it has returned, its event is held here.
     fn is_helped(&mut self) -> bool {
         let Rest::Helper(helper) = &self.rest else {
             return false;
@@ -222,8 +225,9 @@ impl Queues {
         state.waits
     }
 
-    /// Whether queues are looked at here, so that what [`next`](Self::next) does not find is not there. If not, the thread comes
-    /// back at the end of its turn, and rings then.
+    /// Returns true if this thread may poll the queues, so that an empty result of [`next`](Self::next) is reliable.
+    ///
+    /// If false, the helper thread will return at the end of its turn, and wake this rank then.
     pub(super) fn recall(&mut self) -> bool {
         let away = self.is_helped();
         if let Rest::Helper(helper) = &self.rest {
@@ -232,7 +236,7 @@ impl Queues {
         !away
     }
 
-    /// Whether the thread was asked to come back, and has not.
+    /// Returns true while the helper thread was asked to return and has not.
     pub(super) fn is_recalled(&self) -> bool {
         match &self.rest {
             Rest::Helper(helper) => {
@@ -248,7 +252,7 @@ impl Queues {
         let looks = |rail| always || self.looked_at.has(rail);
         let wanted = |source: &&Source| source.which == which && looks(source.rail);
         let mut sources = self.sources.iter().filter(wanted);
-        // A queue belongs to the library, whichever interface looks.
+        // Any interface may take events of any queue, because queues belong to the library.
         let got = sources.find_map(|source| {
             let got = self.nis[0].eq_get(source.eq)?;
             Some(source.name(got))
@@ -259,7 +263,7 @@ impl Queues {
         got
     }
 
-    /// Begins a turn, and ends what `arm` began.
+    /// Begins a turn, and ends the sleep that `arm` prepared.
     pub(super) fn disarm(&mut self) {
         self.choose_rails();
         if let Rest::Helper(helper) = &self.rest {
@@ -267,13 +271,13 @@ impl Queues {
         }
     }
 
-    /// Whether an event will end the sleep; if not, one is there.
+    /// Prepares a sleep that an event will end. Returns false if there is an event already.
     pub(super) fn arm(&mut self) -> bool {
         if self.is_helped() {
             return true;
         }
         if let Rest::Fds(_) = &self.rest {
-            // What was taken since the last look must not end the sleep.
+            // Clear the readiness of events that were taken since, so that they do not end the sleep.
             self.nis.iter().for_each(|ni| ni.disarm_fds());
         }
         self.look_everywhere();
@@ -292,7 +296,7 @@ impl Queues {
         true
     }
 
-    /// Waits for an event, for so many milliseconds. Whether there is one.
+    /// Waits up to `millis` milliseconds for an event. Returns true if there is one.
     pub(super) fn wait(&mut self, millis: u32) -> bool {
         if self.held.is_none() {
             self.held = self.waiter.wait(millis);
@@ -300,7 +304,7 @@ impl Queues {
         self.held.is_some()
     }
 
-    /// Has no thread of its own from now on.
+    /// Stops the helper thread for good.
     pub(super) fn stop_helper(&mut self) {
         if let Rest::Helper(helper) = &mut self.rest {
             let found = helper.stop();
@@ -332,16 +336,16 @@ impl Helper {
     }
 
     fn drain(&self) {
-        // Nothing to read is the usual case.
+        // A failed read is normal: there is usually nothing to read.
         let _drained = rustix::io::read(&*self.shared.bell, &mut [0; 8]);
     }
 
-    /// Also what the thread had found.
+    /// Stops the thread, and returns the event that it had found.
     fn stop(&mut self) -> Option<(Got, Which)> {
         self.shared.lock().stop = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // A panic of the thread was already reported by the panic hook.
             let _ended = thread.join();
         }
         let mut state = self.shared.lock();
@@ -365,12 +369,12 @@ impl Shared {
             if stop {
                 return;
             }
-            // A finite time, because a wait cannot be broken off in every library.
+            // The wait has a timeout, because not every library can interrupt it.
             self.end_turn(waiter.wait(TURN_MILLIS));
         }
     }
 
-    /// The thread comes back if it has found something, or is to.
+    /// Ends the helper thread's wait if it has found an event or was recalled.
     fn end_turn(&self, found: Option<(Got, Which)>) {
         let mut state = self.lock();
         if found.is_none() && !state.recalled {
@@ -380,7 +384,7 @@ impl Shared {
         state.waits = false;
         state.recalled = false;
         drop(state);
-        // A bell that has rung too often to count rings already.
+        // A write fails only if the counter is at its maximum, and then the descriptor is readable already.
         let _rung = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
     }
 
@@ -403,12 +407,12 @@ impl Source {
 }
 
 impl Waiter {
-    /// The next event of any queue; waits for it for so many milliseconds.
+    /// Takes the next event of any queue, and waits for it up to `millis` milliseconds.
     fn wait(&self, millis: u32) -> Option<(Got, Which)> {
         if let [only] = &self.rails[..] {
             return self.wait_for(only, millis);
         }
-        // In turn and briefly, with a look at all others between, so that none of them waits longer.
+        // Wait briefly on one rail after another, and poll all others in between, so that no rail waits much longer.
         let turns = self.rails.iter().cycle().take(millis as usize);
         let mut each = turns.map(|rail| self.look().or_else(|| self.wait_for(rail, 1)));
         each.find_map(|found| found)
@@ -423,7 +427,7 @@ impl Waiter {
         let polled = if ni.moves_alone || ni.is_software() {
             ni.eq_poll(&queues, millis).transpose()
         } else {
-            // It waits for a millisecond where no time is given, and its clocks are not for two threads at once.
+            // Without a timeout this library waits for a millisecond, and its timed waits do not support two threads at once.
             (0..millis).find_map(|_| ni.eq_poll(&queues, 0).transpose())
         };
         match polled? {
@@ -436,7 +440,7 @@ impl Waiter {
         }
     }
 
-    /// An event that is there.
+    /// Takes an event that is already there.
     fn look(&self) -> Option<(Got, Which)> {
         let mut all = self.rails.iter();
         all.find_map(|(ni, sources)| {
@@ -448,7 +452,7 @@ impl Waiter {
 
 #[cfg(test)]
 impl Queues {
-    /// As if the thread waited, and as long as it is not said that it [comes back](Self::come_back).
+    /// Pretends that the helper thread waits, until [`come_back`](Self::come_back) is called.
     pub(super) fn send_away(&mut self) {
         let shared = Shared {
             state: Mutex::new(State {
@@ -463,7 +467,7 @@ impl Queues {
         self.rest = Rest::Helper(Helper { shared, thread });
     }
 
-    /// The thread has ended a turn, and found nothing.
+    /// Ends the helper thread's turn without an event.
     pub(super) fn come_back(&self) {
         if let Rest::Helper(helper) = &self.rest {
             helper.shared.end_turn(None);
@@ -476,9 +480,9 @@ fn all(nis: &[Arc<Ni>]) -> LaneSet {
 }
 
 const ALL: [Which; 4] = [Which::Arrivals, Which::Ends, Which::Board, Which::Lists];
-/// Turns between two looks at rails that nothing went by lately.
+/// Turns between polls of rails without recent traffic.
 const PATIENCE: u32 = 64;
-/// Turns in which a rail that nothing goes by counts as one by which something goes: longer than an answer takes.
+/// Turns without traffic before a rail stops counting as busy, longer than an answer takes.
 const QUIET_TURNS: u32 = 4096;
-/// How long the end of the driver may have to wait for its thread.
+/// Milliseconds of one wait of the helper thread, and so the longest time that dropping the driver waits for the thread.
 const TURN_MILLIS: u32 = 50;

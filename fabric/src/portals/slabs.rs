@@ -1,33 +1,33 @@
-//! Memory that messages of all peers arrive in, one after the other.
+//! Memory in which messages of all peers arrive, one after the other.
 //!
-//! The adapter fills a slab from its start, without gaps, and lets go of it when less than the longest message fits. Nobody says
-//! when the last of its messages has been told of, so that is reckoned: when what was told of has no gap below the furthest end,
-//! and that end is where the adapter must have let go, nothing is left to come.
+//! The adapter fills a slab from its start without gaps, and unlinks it when the longest message no longer fits. No event says
+//! that all messages of a slab have been reported, so this is computed. Nothing more will arrive once the reported messages have
+//! no gap below the furthest end, and that end is where the adapter must have unlinked the slab.
 
 use std::io;
 
 use crate::{driver::LocalRange, driver::Payload, memory::Region};
 
-/// The slabs.
+/// The slabs of a rail.
 #[derive(Debug)]
 pub(super) struct Slabs {
     region: Region,
     len: usize,
     min_free: usize,
     slabs: Vec<Slab>,
-    /// Free ones that the adapter has not taken back yet.
+    /// Free slabs that the adapter has not taken back yet.
     kept: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slab {
-    /// Bytes of messages that were told of.
+    /// Bytes of reported messages.
     told: usize,
-    /// The furthest end of one.
+    /// Furthest end of a reported message.
     end: usize,
 }
 
-/// Where a message lies.
+/// Location of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) slab: usize,
@@ -36,10 +36,11 @@ pub(super) struct Place {
 }
 
 impl Slabs {
-    /// `count` slabs of `len` bytes, of which the last `min_free` are for the longest message.
+    /// Allocates `count` slabs of `len` bytes. An adapter unlinks a slab with less than `min_free` bytes left, the size of the
+    /// longest message.
     ///
     /// # Errors
-    /// When there is no memory for them.
+    /// If there is no memory for them.
     pub(super) fn new(count: usize, len: usize, min_free: usize) -> io::Result<Self> {
         Ok(Self {
             region: Region::anonymous((count * len).max(1))?,
@@ -58,17 +59,17 @@ impl Slabs {
         self.min_free
     }
 
-    /// Keeps one that the adapter does not take back now.
+    /// Keeps a free slab that the adapter cannot take back now.
     pub(super) fn keep(&mut self, slab: usize) {
         self.kept.push(slab);
     }
 
-    /// One to be given to the adapter again.
+    /// Takes a free slab, to return it to the adapter.
     pub(super) fn take_kept(&mut self) -> Option<usize> {
         self.kept.pop()
     }
 
-    /// Whether the adapter has none at all, so that nothing can come.
+    /// Returns true if the adapter has no slab, so that nothing can arrive.
     pub(super) fn are_all_kept(&self) -> bool {
         !self.slabs.is_empty() && self.kept.len() == self.slabs.len()
     }
@@ -77,7 +78,7 @@ impl Slabs {
         self.region.range().slice(slab * self.len, self.len)
     }
 
-    /// The place that an event names, if it is inside a slab.
+    /// Returns the place that an event names, if it is inside a slab.
     pub(super) fn place(&self, start: u64, len: u64) -> Option<Place> {
         let base = self.region.start().addr().get();
         let offset = usize::try_from(start).ok()?.checked_sub(base)?;
@@ -87,18 +88,18 @@ impl Slabs {
         fits.then_some(Place { slab, offset, len })
     }
 
-    /// The first bytes of a message.
+    /// Reads the first bytes of a message.
     pub(super) fn read(&self, place: Place, into: &mut [u8]) {
         self.region.read(place.offset, into);
     }
 
-    /// What follows them.
+    /// Returns the bytes of a message after the first `after`.
     pub(super) fn payload(&self, place: Place, after: usize) -> Payload<'_> {
         self.region.payload(place.offset + after, place.len - after)
     }
 
-    /// A message of so many bytes, which the adapter had let in, has failed on its way, and its event need not say where it is.
-    /// Its place is used up. Whether the slab is free by that, to be given to the adapter again.
+    /// Accounts for an admitted message of `len` bytes that failed in transit. Its event need not say where it was, but its room
+    /// is used up. Returns true if that frees the slab, which must then be returned to the adapter.
     pub(super) fn lost(&mut self, slab: usize, len: u64) -> bool {
         let Some(place) = self.slabs.get_mut(slab) else {
             return false;
@@ -107,7 +108,7 @@ impl Slabs {
         self.is_free(slab)
     }
 
-    /// A message is done with. Whether the slab is free by that, to be given to the adapter again.
+    /// Accounts for a message that was handled. Returns true if that frees the slab, which must then be returned to the adapter.
     pub(super) fn done(&mut self, place: Place) -> bool {
         let slab = &mut self.slabs[place.slab];
         slab.told += place.len;
@@ -115,7 +116,8 @@ impl Slabs {
         self.is_free(place.slab)
     }
 
-    /// Bytes that were told of without a place may lie behind the furthest end.
+    /// Returns true if a slab is free, and resets it. Failed messages have no known place, so they may lie behind the furthest
+    /// end.
     fn is_free(&mut self, slab: usize) -> bool {
         let limit = self.len - self.min_free;
         let slab = &mut self.slabs[slab];

@@ -1,4 +1,4 @@
-//! A rank with peers: what it keeps, what it sends, and what is said when there is no room.
+//! State of a connected rank, its message path, and its accounting of refusals by the library.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -28,49 +28,52 @@ use crate::{
     timer::Timer,
 };
 
-/// A rank of a job whose ranks reach each other through Portals 4.
+/// Driver of one rank in a job whose ranks communicate through Portals 4.
 #[derive(Debug)]
 pub struct Portals {
     pub(super) ground: Ground,
     pub(super) me: u32,
     pub(super) address: Address,
-    /// Where ranks say how they ended.
+    /// Records how each rank ended.
     pub(super) said: Option<Arc<dyn Ends>>,
     pub(super) peers: Vec<Peer>,
-    /// Events that may still be caused in the queue of ends.
+    /// Events that the completion queue still has room for. Each started operation takes one.
     pub(super) credits: u32,
-    /// How often the library has refused something since it took or ended something.
+    /// Refusals by the library since it last accepted or completed anything.
     pub(super) refusals: u32,
     pub(super) operations: Operations,
-    /// What is written on others' boards.
+    /// Words to write to the boards of peers.
     pub(super) words: Region,
     pub(super) watches: Watches,
     pub(super) lists: Lists,
-    /// Where the adapter matches tags.
+    /// Memory lent to messages, if the adapter matches tags.
     pub(super) lent: Option<Box<Lent>>,
     pub(super) rails: Rails,
-    /// Ends the sleep of who waits for what the library does not tell of.
+    /// Timer that ends the sleep of a thread waiting for a resource whose availability the library does not signal.
     pub(super) alarm: Timer,
     pub(super) naps: Naps,
-    /// What the sink is to hear next.
+    /// Notifications for the sink, in order.
     pub(super) told: VecDeque<Told>,
-    /// Peers to whom something may leave, and to whose boards.
+    /// Peers with messages that may leave.
     pub(super) sendable: VecDeque<u32>,
+    /// Peers whose boards need new words.
     pub(super) due: VecDeque<u32>,
+    /// Peers suspected to be dead.
     pub(super) suspects: Vec<u32>,
-    /// Peers that wait until all that has come is looked at, and there is room.
+    /// Paused senders, which may resume once all arrivals are handled and there is room.
     pub(super) refused: VecDeque<u32>,
-    /// Rails whose adapters let no messages in.
+    /// Rails whose adapters currently refuse messages.
     pub(super) disabled: LaneSet,
-    /// Rails that had no room when all that had come was looked at last: peers that wait for them wait longer.
+    /// Rails that still had no room when all arrivals had been handled. Peers that wait for them wait longer.
     pub(super) shut: LaneSet,
-    /// In the layout of pscom: what messages come into and leave from.
+    /// Send and receive buffers of the pscom layout.
     pub(super) buffers: Option<Box<Buffers>>,
-    /// To have no room for messages is the end.
+    /// True if running out of room for messages is fatal, as in the MPC layout.
     pub(super) fragile: bool,
-    /// The adapter interrupts the host, and counts that.
+    /// True if the adapter interrupts the host and counts the interrupts.
     pub(super) is_interrupted: bool,
-    /// The library has told of a failure without an acknowledgement: one may come yet, and is not counted again.
+    /// True if the library has reported a failure without an acknowledgement. An acknowledgement may still follow, and must not
+    /// be counted again.
     pub(super) fails_twice: bool,
     pub(super) caps: Caps,
 }
@@ -101,14 +104,14 @@ impl Told {
 }
 
 impl Portals {
-    /// How often the adapter has interrupted the host so far, where the library counts that: the software one does, in its
-    /// mode `generic`.
+    /// Returns how often the adapter has interrupted the host, if the library counts that. The software library does in mode
+    /// `generic`.
     #[must_use]
     pub fn interrupts(&self) -> Option<u64> {
         self.ground.ni.interrupts()
     }
 
-    /// Notes interrupts where there are any: a call of the library, which no other mode has to pay for in each turn.
+    /// Updates the interrupt counter, if there are interrupts. Other modes must not pay for this library call in each turn.
     pub(super) fn count_interrupts(&self) {
         if self.is_interrupted
             && let Some(now) = self.interrupts()
@@ -133,7 +136,7 @@ impl Portals {
         peer.unwrap_or_else(|| panic!("rank {rank} in a world of {size}"))
     }
 
-    /// Takes a message. Whether there was room.
+    /// Queues a message. Returns true if there was room.
     pub(super) fn send(&mut self, to: u32, tag: Option<Tag>, [header, body]: [&[u8]; 2]) -> bool {
         let peer = self.peer(to);
         if peer.life != Life::Up {
@@ -183,7 +186,7 @@ impl Portals {
         }
     }
 
-    /// Gives the adapter what may leave.
+    /// Passes to the adapter what may leave.
     pub(super) fn transmit(&mut self) {
         self.transmit_buffers();
         while self.credits > 0
@@ -234,7 +237,7 @@ impl Portals {
         Sent::One
     }
 
-    /// The library has not taken a message. It waits for the peer and another lane, if there is one, unless there may be room.
+    /// Handles a message that the library has refused: retries it if there may be room later, otherwise fails the lane.
     fn handle_unsent(&mut self, to: u32, refused: &Refused) -> Sent {
         if self.is_for_later(refused) {
             return Sent::NotNow;
@@ -243,13 +246,13 @@ impl Portals {
         Sent::None
     }
 
-    /// Whether what was refused is to be asked for again in the next turn: there is no room, and something may end that has it.
+    /// Returns true if a refused call should be retried in the next turn, because a completion may make room.
     pub(super) fn is_for_later(&mut self, refused: &Refused) -> bool {
         self.refusals = self.refusals.saturating_add(self.naps.weight_once());
         matches!(refused, Refused::Later(_)) && self.refusals < REFUSALS_MAX
     }
 
-    /// Something is under way to a peer.
+    /// Takes a credit for an operation to a peer.
     pub(super) fn spend_credit(&mut self, to: u32) {
         self.credits -= 1;
         self.refusals = 0;
@@ -258,12 +261,12 @@ impl Portals {
         }
     }
 
-    /// What comes back with this is under way no more.
+    /// Returns the credit of a completed operation.
     fn regain_credit(&mut self, user: u64) {
         self.refusals = 0;
         if self.ground.ni.ends_to_dead {
             self.credits = (self.credits + 1).min(self.ground.credits);
-            return; // nobody asks: what is on its way to the dead ends by itself
+            return; // operations to the dead complete by themselves, so no peer needs an account
         }
         let to = match Ticket::of(user) {
             Some(Ticket::Message(to, _) | Ticket::Words(to)) => Some(to),
@@ -273,24 +276,24 @@ impl Portals {
             Some(Ticket::Piece(..)) | None => None,
         };
         let peer = to.and_then(|to| self.peers.get_mut(to as usize));
-        // What was given up ends nevertheless, and its credit has come back already.
+        // An operation that was given up may still complete. Its credit has been returned already.
         if let Some(peer) = peer.filter(|peer| peer.under_way > 0) {
             peer.under_way -= 1;
             self.credits += 1;
         }
     }
 
-    /// Bytes go by a rail.
+    /// Counts bytes sent by a rail.
     pub(super) fn count_sent(&mut self, rail: u32, bytes: u64) {
         self.ground.queues.expect(rail);
         self.ground.counters.by_rail[rail as usize].add(bytes);
     }
 
-    /// The end of an own operation.
+    /// Handles the completion of an operation.
     pub(super) fn handle_end(&mut self, got: Got) {
         let Got { event, rail, .. } = got;
         if got.dropped {
-            // What was given up has ended nevertheless, and there was no place for what was not.
+            // Operations that were given up completed nevertheless, and took the places of others.
             self.handle_loss();
         }
         let is_plain = matches!(event.kind, Kind::Ack | Kind::Reply) && !self.fails_twice;
@@ -319,8 +322,9 @@ impl Portals {
         }
     }
 
-    /// Whether an event ends an operation, where that is not known by its kind. What has failed may be told by SEND, or by an
-    /// event for errors: by that alone, or by an acknowledgement as well.
+    /// Returns true if an event completes an operation, where the kind does not decide.
+    ///
+    /// A failure may be reported by a SEND event or an error event: by that alone, or followed by an acknowledgement.
     #[cold]
     fn is_end(&mut self, event: &Event) -> bool {
         let alone = matches!(event.kind, Kind::Send | Kind::Error);
@@ -336,7 +340,7 @@ impl Portals {
             Some(Ticket::Operation(slot, generation)) => {
                 self.operations.work(slot, generation).is_some()
             }
-            // What is told twice is told alone first.
+            // If a failure is reported twice, the event without acknowledgement comes first.
             Some(Ticket::Words(_) | Ticket::Piece(..) | Ticket::Message(..)) => alone,
             None => false,
         }
@@ -365,7 +369,7 @@ impl Portals {
         self.follow(to, then);
     }
 
-    /// What is to be done for the messages to a peer.
+    /// Continues with the messages to a peer after a completion.
     pub(super) fn follow(&mut self, to: u32, then: Then) {
         match then {
             Then::Nothing => {}
@@ -377,7 +381,7 @@ impl Portals {
         }
     }
 
-    /// Nobody seems to be there.
+    /// Suspects that a peer is dead.
     pub(super) fn suspect(&mut self, rank: u32) {
         if self.peer(rank).life == Life::Up {
             self.peer_mut(rank).life = Life::Suspect;
@@ -385,7 +389,8 @@ impl Portals {
         }
     }
 
-    /// All that came before a suspicion has been looked at, so nothing says that the peer has finished.
+    /// Reports suspected peers as lost. All arrivals from before the suspicion have been handled, so none of them says that the
+    /// peer has finished.
     pub(super) fn confirm_suspects(&mut self) {
         for rank in std::mem::take(&mut self.suspects) {
             let how = self.said.as_ref().map(|ends| ends.how_ended(rank));
@@ -414,22 +419,23 @@ impl Portals {
         self.told.push_back(Told::Down(rank, how));
     }
 
-    /// Before a sleep: what nobody tells of is asked for again after a while. Whether that will be so, if it has to be.
+    /// Sets the timer before a sleep, if something must be retried that the library does not signal. Returns false if the timer
+    /// fails.
     pub(super) fn set_alarm(&mut self) -> bool {
         self.end_naps();
         let at = self.waits().then(|| self.naps.begin(self.alarm.now()));
         self.alarm.set(at).is_ok()
     }
 
-    /// Where nothing is waited for any more, the next nap is a short one again.
+    /// Resets the back-off when nothing waits any more, so that the next nap is short again.
     pub(super) fn end_naps(&mut self) {
         if self.naps.have_begun() && !self.waits() {
             self.naps.end();
         }
     }
 
-    /// Whether something waits for what nobody tells of: that a library has room, or lets go of an entry or of a descriptor, or
-    /// that a peer has an entry. Something of ours may be under way, whose end makes room and is told; or nothing.
+    /// Returns true if something waits that no event signals: the library has no room or still uses an entry or a descriptor, or
+    /// a peer lacks an entry. Completions of our own operations may make room, but there may be none in flight.
     fn waits(&self) -> bool {
         let misses = |all: &Buffers| !all.missing.is_empty();
         self.lists.are_to_end()
@@ -440,28 +446,28 @@ impl Portals {
             || !self.refused.is_empty()
             || self.lent.as_ref().is_some_and(|lent| lent.is_asked())
             || self.buffers.as_deref().is_some_and(misses)
-            // As long as one slab is there, what comes into it leads to a turn.
+            // While one slab is left, an arrival in it causes a turn.
             || (0..).take(self.ground.rails.len()).any(|rail| self.is_starved(rail))
     }
 
-    /// Whether there is something to do without an event, and at once.
+    /// Returns true if there is work to do immediately, without an event.
     pub(super) fn has_news(&self) -> bool {
         !self.told.is_empty()
             || self.is_all_to_be_seen() && !self.ground.queues.is_recalled()
             || self.watches.is_reached()
             || self.lists.have_news()
             || self.rails.have_news()
-            // Else the library has said that it has no room, and nothing was taken or has ended since.
+            // After refusals, do not retry: the library had no room, and has neither accepted nor completed anything since.
             || self.refusals == 0 && self.has_unsent()
     }
 
-    /// Whether something waits until all that has come was looked at.
+    /// Returns true if anything waits until all arrivals have been handled.
     fn is_all_to_be_seen(&self) -> bool {
         let shut = |rank: &u32| self.shut.has(self.peer(*rank).home.into());
         !self.suspects.is_empty() || !self.refused.iter().all(shut)
     }
 
-    /// Whether the library is to be given something, and its end would find a place in the queue.
+    /// Returns true if something may be passed to the library, and its completion would find a place in the queue.
     fn has_unsent(&self) -> bool {
         let unsent = |all: &Buffers| !all.unsent.is_empty();
         let any = !self.due.is_empty() || self.buffers.as_deref().is_some_and(unsent);
@@ -472,7 +478,7 @@ impl Portals {
     pub(super) fn next(&mut self, which: Which) -> Option<Got> {
         let got = self.ground.queues.next(which);
         if got.is_some() {
-            // What it tells of may come behind atomics, and its reader looks at their words.
+            // Atomics may precede the event, and its handler reads the words that they change.
             self.ground.ni.see_atomics();
         }
         self.ground
@@ -484,15 +490,15 @@ impl Portals {
     }
 }
 
-/// What a look at a peer's messages gave.
+/// Result of trying to send a message to a peer.
 enum Sent {
     One,
     None,
-    /// The library takes nothing now: it is asked again in the next turn.
+    /// The library has no room now; retry in the next turn.
     NotNow,
 }
 
-/// So many turns in which nothing is taken and nothing ends: a second and more.
+/// Turns without an acceptance or a completion after which a refusal counts as permanent: more than a second.
 pub(super) const REFUSALS_MAX: u32 = 1 << 20;
 
 const _: () = assert!(size_of::<Peer>() <= 256, "state per idle peer");

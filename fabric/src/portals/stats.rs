@@ -1,4 +1,4 @@
-//! What this driver did with its adapter, counted.
+//! Counters of the Portals driver.
 
 use std::sync::Arc;
 
@@ -7,42 +7,42 @@ use crate::{
     lanes::RAILS_MAX,
 };
 
-/// Counts that tests assert on and `ripstop info` prints.
+/// Counters that tests assert on and `ripstop info` prints.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct PortalsCounters {
-    /// What all drivers count.
+    /// Counters that all drivers have.
     pub all: Arc<Counters>,
-    /// Of the events, ends of own operations.
+    /// Events that were completions of own operations.
     pub ends: Count,
-    /// Bytes that were kept for each peer when the driver was connected.
+    /// Bytes kept for each peer when the driver was connected.
     pub peer_bytes: Count,
-    /// Of the words about task lists, tasks that the host had to do.
+    /// Task-list notifications for tasks that the host had to do.
     pub aided: Count,
-    /// Memory that was lent to messages, each time.
+    /// Loans of memory to messages.
     pub lent: Count,
-    /// Messages that a peer had no room for, each time.
+    /// Messages refused by a peer for lack of room.
     pub refused: Count,
-    /// Times that this rank had no room, and let messages in again.
+    /// Times this rank lacked room and then admitted messages again.
     pub enabled: Count,
-    /// Arrivals that were out of their order, and were forgotten because they come again.
+    /// Arrivals dropped because they were out of order; their senders resend them.
     pub repeated: Count,
-    /// Arrivals that no peer of ours can have sent.
+    /// Arrivals that no peer can have sent correctly.
     pub nonsense: Count,
-    /// Pieces of long puts and gets that went by several rails.
+    /// Pieces of long puts and gets that were split over rails.
     pub pieces: Count,
-    /// Bytes that each rail was given to move, of messages and of pieces.
+    /// Bytes of messages and pieces passed to each rail.
     pub by_rail: [Count; RAILS_MAX],
-    /// Rails to a peer that this rank has found not to work.
+    /// Lanes to peers that this rank found to have failed.
     pub lanes_failed: Count,
-    /// Waits that the library refused: its queues were looked at every millisecond instead.
+    /// Waits that the library refused. The queues were polled every millisecond instead.
     pub unwaited: Count,
-    /// Times that a queue had lost events.
+    /// Times a queue had lost events.
     pub lost: Count,
 }
 
 impl PortalsCounters {
-    /// With what all drivers count in `all`.
+    /// Returns counters that share `all` with other drivers.
     #[must_use]
     pub fn of(all: &Arc<Counters>) -> Self {
         Self {

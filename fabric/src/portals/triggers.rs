@@ -1,4 +1,4 @@
-//! Counters of an interface, and operations that wait for them.
+//! Counters of an interface, and operations triggered by them.
 #![expect(unsafe_code, reason = "calls C functions")]
 
 use std::ffi::c_int;
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::offload::Combination;
 
-/// What a counter has counted.
+/// Value of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) success: u64,
@@ -19,14 +19,14 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// What operations wait for.
+    /// Returns the sum that triggered operations are compared with.
     pub(super) const fn sum(self) -> u64 {
         self.success.saturating_add(self.failure)
     }
 }
 
 impl Ni {
-    /// Whether the library has what this file calls.
+    /// Returns true if the library has the functions that this file calls.
     pub(super) const fn has_triggers(&self) -> bool {
         self.library.triggers.is_some()
     }
@@ -40,13 +40,13 @@ impl Ni {
         Ok(Ct(ct.get(0, self.profile().handle_len)))
     }
 
-    /// What waits for it is forgotten.
+    /// Frees a counter and drops the operations that wait for it.
     pub(super) fn ct_free(&self, ct: Ct) {
         // SAFETY: takes a handle that `ct_alloc` gave.
         let _freed = self.trigger("PtlCTFree", |triggers| unsafe { (triggers.ct_free)(ct.0) });
     }
 
-    /// Forgets what waits for it.
+    /// Drops the operations that wait for a counter.
     pub(super) fn ct_cancel(&self, ct: Ct) {
         // SAFETY: takes a handle that `ct_alloc` gave.
         let _cancelled = self.trigger("PtlCTCancelTriggered", |triggers| unsafe {
@@ -54,7 +54,7 @@ impl Ni {
         });
     }
 
-    /// Zero when it cannot be read: then the interface is closed.
+    /// Returns the value of a counter, or zero if the interface is closed.
     pub(super) fn ct_get(&self, ct: Ct) -> Count {
         let mut count = Bytes::default();
         // SAFETY: the place is long enough.
@@ -70,7 +70,7 @@ impl Ni {
         )
     }
 
-    /// Sets it to zero. Nobody may add to it then.
+    /// Resets a counter to zero. Nothing may add to the counter at the same time.
     pub(super) fn ct_reset(&self, ct: Ct) {
         // SAFETY: takes numbers only.
         let _set = self.trigger("PtlCTSet", |triggers| unsafe {
@@ -85,7 +85,8 @@ impl Ni {
         })
     }
 
-    /// A descriptor for all memory, whose operations count at `ct` when they are acknowledged, and tell `eq` when they fail.
+    /// Binds a descriptor for all memory, whose operations count at `ct` when they are acknowledged, and post an event to `eq`
+    /// when they fail.
     pub(super) fn md_bind_counting(&self, ct: Ct, eq: Eq) -> Result<Md> {
         let profile = self.profile();
         let options = &profile.options;
@@ -105,7 +106,7 @@ impl Ni {
         Ok(Md(place.get(0, profile.handle_len)))
     }
 
-    /// `InUse` while an operation may touch memory through it.
+    /// Releases a descriptor. Fails as `InUse` while an operation may access memory through it.
     pub(super) fn md_release(&self, md: Md) -> Result<()> {
         // SAFETY: takes a handle that `md_bind` gave.
         self.trigger("PtlMDRelease", |triggers| unsafe {
@@ -113,7 +114,7 @@ impl Ni {
         })
     }
 
-    /// An acknowledged put, when a counter has come to a value.
+    /// Starts an acknowledged put when a counter reaches a value.
     pub(super) fn put_when(
         &self,
         near: Near,
@@ -141,12 +142,12 @@ impl Ni {
         })
     }
 
-    /// Whether the library has atomics that wait for counters.
+    /// Returns true if the library has triggered atomics.
     pub(super) const fn has_triggered_atomics(&self) -> bool {
         self.library.combining.is_some()
     }
 
-    /// An acknowledged atomic, when a counter has come to a value.
+    /// Starts an acknowledged atomic when a counter reaches a value.
     pub(super) fn combine_when(
         &self,
         near: Near,
@@ -178,7 +179,7 @@ impl Ni {
         })
     }
 
-    /// Adds to a counter when another, or the same, has come to a value.
+    /// Adds to a counter when a counter, possibly the same, reaches a value.
     pub(super) fn inc_when(&self, ct: Ct, by: u64, when: (Ct, u64)) -> Result<()> {
         // SAFETY: takes numbers only.
         self.trigger("PtlTriggeredCTInc", |triggers| unsafe {

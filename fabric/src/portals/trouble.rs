@@ -1,4 +1,4 @@
-//! A library that refuses what it is asked, for tests.
+//! Simulated refusals of library calls, for tests.
 
 use std::{
     ffi::c_int,
@@ -7,7 +7,7 @@ use std::{
 
 use super::calls::Ni;
 
-/// What calls say instead of being made.
+/// Calls to refuse.
 #[derive(Debug, Default)]
 pub(super) struct Trouble(Mutex<Vec<Refusal>>);
 
@@ -15,13 +15,13 @@ pub(super) struct Trouble(Mutex<Vec<Refusal>>);
 struct Refusal {
     call: &'static str,
     code: c_int,
-    /// Of so many calls the last one is made.
+    /// One of this many calls is made, the last one.
     made: u32,
     asked: u32,
 }
 
 impl Ni {
-    /// From now on a call says this. Of every `made` the last one is made; for `None` none is.
+    /// Refuses a call with this code from now on. If `made` is given, the last of every `made` calls is made nevertheless.
     pub(super) fn refuse(&self, call: &'static str, code: &str, made: Option<u32>) {
         let names = self.profile().codes.names;
         let code = names.iter().find(|(_, name)| *name == code);
@@ -34,7 +34,7 @@ impl Ni {
         self.trouble.0.lock().expect("no panic").push(refusal);
     }
 
-    /// It does again what it is asked. How often it did not.
+    /// Stops refusing calls. Returns the number of calls refused.
     pub(super) fn obey(&self) -> u32 {
         let refusals = std::mem::take(&mut *self.trouble.0.lock().expect("no panic"));
         let times = refusals
@@ -45,7 +45,7 @@ impl Ni {
 }
 
 impl Trouble {
-    /// What a call says instead of being made.
+    /// Returns the code with which a call is refused, or `None` to make it.
     pub(super) fn of(&self, call: &str) -> Option<c_int> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let refusal = all.iter_mut().find(|refusal| refusal.call == call)?;

@@ -1,4 +1,4 @@
-//! The library's own descriptors to sleep on, where it has any.
+//! The library's own descriptors for sleeping, if it has any.
 #![expect(
     unsafe_code,
     reason = "calls C functions, and borrows descriptors of the library's"
@@ -13,7 +13,7 @@ use std::{
 use super::calls::Ni;
 
 impl Ni {
-    /// The library's own descriptors to sleep on, duplicated, or none.
+    /// Returns duplicates of the library's descriptors for sleeping; empty if it has none.
     pub(super) fn wake_fds(&self) -> io::Result<Vec<OwnedFd>> {
         let mut fds = PollFds::default();
         let count = self.poll_fds(&mut fds);
@@ -25,21 +25,22 @@ impl Ni {
         fds.collect()
     }
 
-    /// Has the descriptors become readable by what comes from now on. Whether there are any.
+    /// Makes the descriptors readable on later events. Returns false if there are none.
     pub(super) fn arm_fds(&self) -> bool {
         self.poll_fds(&mut PollFds::default()) > 0
     }
 
-    /// Has them not readable any more. The library is told what `poll` has found, as it need not look at what is not readable.
+    /// Clears the readiness of the descriptors. The library is told what `poll` found, because it may ignore descriptors that are
+    /// not readable.
     pub(super) fn disarm_fds(&self) {
         let Some(waking) = &self.library.waking else {
             return;
         };
         let mut fds = PollFds::default();
         let count = self.poll_fds(&mut fds);
-        // SAFETY: so many entries were filled in. An interrupted look finds nothing, and the next one comes soon.
+        // SAFETY: `count` entries were filled in. An interrupted call finds nothing, and the next one follows soon.
         let _ready = unsafe { libc::poll(fds.0.as_mut_ptr().cast(), count as libc::nfds_t, 0) };
-        // SAFETY: a place for as many as there can be.
+        // SAFETY: the array has room for the maximum number of entries.
         let _events = unsafe { (waking.poll_events)(self.ni, fds.write()) };
     }
 
@@ -52,13 +53,13 @@ impl Ni {
         if wanted > FDS_MAX {
             return 0;
         }
-        // SAFETY: a place for as many as it said.
+        // SAFETY: the array has room for the announced number of entries.
         let given = unsafe { (waking.poll_fds)(self.ni, fds.write(), POLLIN) };
         usize::try_from(given).unwrap_or(0).min(wanted)
     }
 }
 
-/// `struct pollfd`s.
+/// Array of `struct pollfd`.
 #[derive(Default)]
 struct PollFds([PollFd; FDS_MAX]);
 

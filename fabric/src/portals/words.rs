@@ -1,4 +1,4 @@
-//! Words on boards: what ranks say to each other outside of the order of messages, and what follows from it.
+//! Control words on boards: notifications between ranks outside the order of messages, and their effects.
 
 use super::{
     event::Got,
@@ -10,14 +10,15 @@ use super::{
 use crate::lanes::LaneSet;
 
 impl Portals {
-    /// A peer is told, in this turn or as soon as there is room, what there is to say by then. That ends its sleep.
+    /// Schedules writing our words to a peer's board, in this turn or once there is room. The current values are written then,
+    /// and wake the peer.
     pub(super) fn say_words(&mut self, to: u32) {
         if !std::mem::replace(&mut self.peer_mut(to).due, true) {
             self.due.push_back(to);
         }
     }
 
-    /// Writes our words on a peer's board. False when there is no room for that now.
+    /// Writes our words to a peer's board. Returns false if there is no room for that now.
     pub(super) fn write_words(&mut self, to: u32) -> bool {
         let peer = self.peer(to);
         let words = Words {
@@ -46,7 +47,7 @@ impl Portals {
         true
     }
 
-    /// A hint that words on the own board have changed.
+    /// Handles a hint that words on our board have changed.
     pub(super) fn handle_hint(&mut self, got: Got) {
         let Got { event, dropped, .. } = got;
         if dropped {
@@ -63,7 +64,7 @@ impl Portals {
         }
     }
 
-    /// Looks at what a peer has written on the board.
+    /// Handles the words that a peer has written to our boards.
     fn look_at(&mut self, rank: u32) {
         let read = |rail: &Rail| Words::read(&rail.board, rank);
         let all: Vec<_> = self.ground.rails.iter().map(read).collect();
@@ -86,17 +87,17 @@ impl Portals {
         }
     }
 
-    /// Whether somebody waits until everything that came has been looked at.
+    /// Returns true if anything waits until all arrivals have been handled.
     pub(super) fn is_waited_for(&self) -> bool {
         !self.disabled.is_empty() || !self.refused.is_empty() || !self.suspects.is_empty()
     }
 
-    /// Everything that came has been looked at, so there is room: lets messages in again.
+    /// Admits messages again, because all arrivals have been handled and there is room.
     pub(super) fn let_in(&mut self) {
         let mut later = LaneSet::EMPTY;
         for rail in self.disabled.iter() {
             if self.is_starved(rail) {
-                later = later.with(rail); // it would refuse the next one again
+                later = later.with(rail); // the adapter would refuse the next message again
                 continue;
             }
             let ni = &self.ground.rails[rail as usize].ni;
@@ -117,10 +118,10 @@ impl Portals {
                 continue;
             }
             if self.disabled.has(home) {
-                // Its adapter lets nothing in any more.
+                // The adapter admits no messages any more.
                 self.fail_lane(rank, home);
             }
-            // Not before: whatever else is said must not say it.
+            // Only now: `resumed` is sent with every write of words, and must not promise room too early.
             let peer = self.peer_mut(rank);
             peer.resumed = peer.pauses_heard;
             self.say_words(rank);

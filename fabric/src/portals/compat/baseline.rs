@@ -1,4 +1,5 @@
-//! Messages by buffers of each peer: an entry appended for each, an acknowledgement for each, and again when it is dropped.
+//! The pscom baseline: messages by buffers for each peer, with one appended entry and one acknowledgement per message, and
+//! resends when a message is dropped.
 
 use super::{
     super::{
@@ -38,7 +39,7 @@ impl Portals {
             .append(self.own_address().tables.eager, &entry, user)
     }
 
-    /// Takes a message. Whether there was room.
+    /// Queues a message. Returns true if there was room.
     pub(in super::super) fn send_by_buffers(
         &mut self,
         to: u32,
@@ -95,7 +96,7 @@ impl Portals {
         }
     }
 
-    /// Puts what the library has not taken so far.
+    /// Puts the pieces that the library has refused so far.
     pub(in super::super) fn transmit_buffers(&mut self) {
         let unsent = self
             .buffers
@@ -111,7 +112,7 @@ impl Portals {
         }
     }
 
-    /// The end of a put: what was dropped is put again at once, however often.
+    /// Handles the completion of a put. A dropped piece is put again immediately, without limit.
     pub(in super::super) fn handle_buffer_end(&mut self, to: u32, slot: u32, end: End) {
         let refused = matches!(end, End::PtDisabled | End::Dropped);
         self.ground.counters.refused.add(u64::from(refused));
@@ -133,7 +134,7 @@ impl Portals {
         }
     }
 
-    /// A piece has come. Its buffer is appended again when it has been looked at.
+    /// Handles an arrived piece. Its buffer is appended again afterwards.
     pub(in super::super) fn handle_piece(&mut self, got: &Got, sink: &mut dyn Sink) {
         let event = &got.event;
         let [nth, rank] = bytemuck::cast::<u64, [u32; 2]>(event.user);
@@ -246,7 +247,7 @@ impl Portals {
         }
     }
 
-    /// The adapter lets no messages in, and in MPC's layout that is the end: every peer is lost.
+    /// Handles a disabled portal table entry, which is fatal in MPC's layout: every peer is lost.
     pub(in super::super) fn handle_no_blocks(&mut self) {
         let me = self.me;
         let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
@@ -256,11 +257,11 @@ impl Portals {
     }
 }
 
-/// The bytes of a whole message.
+/// Bytes of a whole message.
 enum Lent<'a> {
     /// In its receive buffer.
     InPlace(&'a Buffers, Place),
-    /// Put together from pieces.
+    /// Joined from pieces.
     Joined(&'a Whole),
 }
 

@@ -1,7 +1,7 @@
-//! Buffers for each peer, as pscom4portals has them: some that its messages come into, some that messages to it leave from.
+//! Buffers for each peer, as in pscom4portals: some receive its messages, some hold messages to it. Pure.
 //!
-//! A message longer than a buffer goes in pieces. Pieces are numbered; those that come before others that were dropped are kept
-//! aside until these have come again. Pure: whoever owns it appends entries and makes the puts.
+//! A message longer than a buffer is sent in numbered pieces. Pieces that arrive before dropped ones are kept until those have
+//! been resent. The owner appends the entries and makes the puts.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,22 +21,22 @@ pub(in super::super) struct Buffers {
     inbound: Region,
     outbound: Region,
     sides: Vec<Side>,
-    /// Pieces that the library did not take: they are put in the next turn.
+    /// Pieces that the library refused, put again in the next turn.
     pub(in super::super) unsent: VecDeque<(u32, u32)>,
-    /// Receive buffers, by whose they are, for which the library had no entry: they are appended in a later turn.
+    /// Receive buffers for which the library had no entry, by peer and index; appended in a later turn.
     pub(in super::super) missing: Vec<(u32, u32)>,
 }
 
-/// What is kept for one peer besides its buffers.
+/// State of one peer besides its buffers.
 #[derive(Debug, Default)]
 struct Side {
     free: Vec<u32>,
     sent: Vec<Piece>,
-    /// The number of the next piece to it.
+    /// Number of the next piece to the peer.
     next: u32,
-    /// Pieces from it that came before others.
+    /// Pieces from the peer that arrived too early.
     early: BTreeMap<u32, (u32, Vec<u8>)>,
-    /// The pieces of a message from it of which more are to come.
+    /// Pieces of a message from the peer that is incomplete.
     begun: Vec<u8>,
 }
 
@@ -48,7 +48,7 @@ pub(in super::super) struct Piece {
     pub(in super::super) len: usize,
 }
 
-/// Where a piece has come.
+/// Location of an arrived piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Place {
     pub(in super::super) from: u32,
@@ -56,19 +56,21 @@ pub(in super::super) struct Place {
     pub(in super::super) len: usize,
 }
 
-/// A whole message that has come in pieces.
+/// A message joined from its pieces.
 #[derive(Debug)]
 pub(in super::super) struct Whole {
     pub(in super::super) label: u32,
     pub(in super::super) bytes: Vec<u8>,
 }
 
-/// Of a label: other pieces of the same message come after this one.
+/// Flag of a label: further pieces of the message follow.
 const MORE: u32 = 1 << 16;
 
 impl Buffers {
+    /// Allocates the buffers.
+    ///
     /// # Errors
-    /// When there is no memory for so many peers.
+    /// If there is no memory for this many peers.
     pub(in super::super) fn new(layout: &Pscom, peers: usize) -> io::Result<Self> {
         let region = |count: usize| Region::vacant(peers * count * layout.buffer_size);
         let sends = u32::try_from(layout.sendq_size).unwrap_or(u32::MAX);
@@ -87,12 +89,12 @@ impl Buffers {
         })
     }
 
-    /// Receive buffers of each peer.
+    /// Returns the number of receive buffers for each peer.
     pub(in super::super) fn receives(&self) -> u32 {
         u32::try_from(self.layout.recvq_size).unwrap_or(u32::MAX)
     }
 
-    /// A receive buffer.
+    /// Returns a receive buffer.
     pub(in super::super) fn inbox(&self, from: u32, nth: u32) -> LocalRange {
         let size = self.layout.buffer_size;
         self.inbound.range().slice(self.inbox_at(from, nth), size)
@@ -102,7 +104,7 @@ impl Buffers {
         (from as usize * self.layout.recvq_size + nth as usize) * self.layout.buffer_size
     }
 
-    /// The first bytes of a send buffer.
+    /// Returns the first bytes of a send buffer.
     pub(in super::super) fn outbox(&self, to: u32, slot: u32, len: usize) -> LocalRange {
         self.outbound.range().slice(self.outbox_at(to, slot), len)
     }
@@ -116,7 +118,7 @@ impl Buffers {
         side.sent.get(slot as usize).copied()
     }
 
-    /// Buffers that a message of so many bytes needs.
+    /// Returns the number of buffers that a message of this length needs.
     pub(in super::super) const fn pieces(&self, len: usize) -> usize {
         let pieces = len.div_ceil(self.layout.buffer_size);
         if pieces == 0 { 1 } else { pieces }
@@ -126,7 +128,7 @@ impl Buffers {
         self.sides[to as usize].free.len()
     }
 
-    /// Lays a message into send buffers, of which there are enough, and gives their numbers.
+    /// Writes a message to send buffers, of which there must be enough, and returns their indices.
     pub(in super::super) fn fill(&mut self, to: u32, label: u32, parts: [&[u8]; 2]) -> Vec<u32> {
         let len = parts[0].len() + parts[1].len();
         let (count, size) = (self.pieces(len), self.layout.buffer_size);
@@ -147,7 +149,7 @@ impl Buffers {
         slots.collect()
     }
 
-    /// Writes the bytes of `wanted` out of both parts, one after the other.
+    /// Writes the bytes `wanted` of both parts, taken as one.
     fn write(&self, at: usize, parts: [&[u8]; 2], wanted: std::ops::Range<usize>) {
         let (mut begin, mut at) = (0, at);
         for part in parts {
@@ -159,7 +161,7 @@ impl Buffers {
         }
     }
 
-    /// A piece has arrived there, or never will.
+    /// Frees a send buffer, whose piece has arrived or never will.
     pub(in super::super) fn taken(&mut self, to: u32, slot: u32) {
         let side = &mut self.sides[to as usize];
         if !side.free.contains(&slot) {
@@ -167,43 +169,43 @@ impl Buffers {
         }
     }
 
-    /// Whether nothing is on its way to it.
+    /// Returns true if nothing is in flight to the peer.
     pub(in super::super) fn is_idle(&self, to: u32) -> bool {
         self.room(to) == self.layout.sendq_size
     }
 
-    /// Where a piece of so many bytes lies, if that is inside a receive buffer.
+    /// Returns the location of an arrived piece, if it is inside a receive buffer.
     pub(in super::super) fn place(&self, from: u32, nth: u32, len: u64) -> Option<Place> {
         let len = usize::try_from(len).ok()?;
         let fits = nth < self.receives() && len <= self.layout.buffer_size;
         fits.then_some(Place { from, nth, len })
     }
 
-    /// All of it.
+    /// Returns all bytes of a piece.
     pub(in super::super) fn read(&self, place: Place) -> Vec<u8> {
         let mut bytes = vec![0; place.len];
         self.read_start(place, &mut bytes);
         bytes
     }
 
-    /// Its first bytes.
+    /// Reads the first bytes of a piece.
     pub(in super::super) fn read_start(&self, place: Place, into: &mut [u8]) {
         self.inbound
             .read(self.inbox_at(place.from, place.nth), into);
     }
 
-    /// What follows them.
+    /// Returns the bytes of a piece after the first `after`.
     pub(in super::super) fn payload(&self, place: Place, after: usize) -> Payload<'_> {
         let at = self.inbox_at(place.from, place.nth);
         self.inbound.payload(at + after, place.len - after)
     }
 
-    /// Whether the next piece in order is a message by itself.
+    /// Returns true if the next piece in order is a whole message.
     pub(in super::super) fn is_whole(&self, from: u32, label: u32) -> bool {
         label & MORE == 0 && self.sides[from as usize].begun.is_empty()
     }
 
-    /// Keeps a piece that came before others.
+    /// Keeps a piece that arrived too early.
     pub(in super::super) fn keep(&mut self, from: u32, number: u32, label: u32, bytes: Vec<u8>) {
         let side = &mut self.sides[from as usize];
         if side.early.len() < EARLY_MAX {
@@ -211,12 +213,12 @@ impl Buffers {
         }
     }
 
-    /// One that was kept, if it is there.
+    /// Takes a kept piece, if it is there.
     pub(in super::super) fn kept(&mut self, from: u32, number: u32) -> Option<(u32, Vec<u8>)> {
         self.sides[from as usize].early.remove(&number)
     }
 
-    /// The next piece in order. The message, if that is whole by it and not too long.
+    /// Adds the next piece in order. Returns the message if that completes it.
     pub(in super::super) fn join(
         &mut self,
         from: u32,
@@ -240,9 +242,9 @@ impl Buffers {
     }
 }
 
-/// A peer's send queue holds no more.
+/// Limit on kept pieces: a peer's send queue holds no more.
 const EARLY_MAX: usize = 4096;
-/// The longest message that a send queue can hold.
+/// Longest message that a send queue can hold.
 const WHOLE_MAX: usize = 4096 << 20;
 
 #[cfg(test)]

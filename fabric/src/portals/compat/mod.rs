@@ -1,8 +1,10 @@
-//! How others lay messages out over Portals, to be compared with: the same driver, the same library, the same costs for a byte.
+//! Message layouts of other libraries over Portals, for comparison with the same driver, the same library and the same costs per
+//! byte.
 //!
-//! **pscom** has buffers for each peer, each a list entry that is gone after one message, and no flow control: what finds no
-//! entry is dropped, and its sender puts it again at once (`buffers`, `baseline`). **MPC** has blocks that all peers share, as
-//! this driver has slabs, but smaller ones and more of them, and a job that runs out of them is at its end.
+//! - **pscom** has buffers for each peer, each a list entry that takes one message, and no flow control. A message that finds no
+//!   entry is dropped, and its sender puts it again immediately (`buffers`, `baseline`).
+//! - **MPC** has blocks that all peers share, like the slabs of this driver, but smaller and more of them. A job that runs out of
+//!   blocks fails.
 
 mod baseline;
 pub(super) mod buffers;
@@ -10,21 +12,22 @@ mod variables;
 
 pub use self::variables::{Pscom, PscomVariable};
 
-/// Whose layout.
+/// Message layouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compat {
-    /// That of pscom4portals.
+    /// The layout of pscom4portals.
     Pscom(Pscom),
-    /// That of MPC: 64 blocks of 64 KiB.
+    /// The layout of MPC: 64 blocks of 64 KiB.
     Mpc,
 }
 
 impl Compat {
-    /// The layout of this name, `pscom` or `mpc`; that of pscom as the `PSP_` variables say. `None` for other names.
+    /// Returns the layout of this name, `pscom` or `mpc`, or `None` for other names. The `PSP_` variables configure the layout of
+    /// pscom.
     ///
     /// # Errors
-    /// `InvalidInput` for a variable with a wrong value: named, with what it may be.
+    /// `InvalidInput` for a variable with a wrong value, which names its range.
     pub fn named(
         name: &str,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -36,7 +39,7 @@ impl Compat {
         })
     }
 
-    /// Its name.
+    /// Returns the name of the layout.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -53,7 +56,7 @@ impl Compat {
     }
 }
 
-/// Blocks of MPC, their bytes, and the longest body of a message in one.
+/// Number of MPC's blocks, their bytes, and the longest body of a message in one.
 pub(super) const MPC_BLOCKS: usize = 64;
 pub(super) const MPC_BLOCK_LEN: usize = 64 << 10;
 pub(super) const MPC_BODY_MAX: usize = 8192;

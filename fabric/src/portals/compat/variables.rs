@@ -1,8 +1,8 @@
-//! The variables of pscom and pscom4portals: what each may be, what it is if nobody says, and what it does here.
+//! Environment variables of pscom and pscom4portals: their ranges, their defaults, and their effects here.
 
 use std::io;
 
-/// The values that act.
+/// The values that have an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_structs,
@@ -11,41 +11,41 @@ use std::io;
 pub struct Pscom {
     /// `PSP_PORTALS_BUFFER_SIZE`: bytes of a buffer.
     pub buffer_size: usize,
-    /// `PSP_PORTALS_RECVQ_SIZE`: buffers that messages of one peer come into.
+    /// `PSP_PORTALS_RECVQ_SIZE`: receive buffers for each peer.
     pub recvq_size: usize,
-    /// `PSP_PORTALS_SENDQ_SIZE`: buffers that messages to one peer leave from.
+    /// `PSP_PORTALS_SENDQ_SIZE`: send buffers for each peer.
     pub sendq_size: usize,
     /// `PSP_PORTALS_EQ_SIZE`: events that a queue holds.
     pub eq_size: u32,
-    /// `PSP_PORTALS_MAX_RNDV_REQS`: one-sided commands under way at a time.
+    /// `PSP_PORTALS_MAX_RNDV_REQS`: maximum number of one-sided commands in flight.
     pub max_rndv_reqs: u32,
-    /// `PSP_PORTALS_RNDV_FRAGMENT_SIZE`: bytes that one operation of the adapter moves at most.
+    /// `PSP_PORTALS_RNDV_FRAGMENT_SIZE`: maximum bytes that one operation of the adapter moves.
     pub rndv_fragment_size: u64,
-    /// `PSP_PORTALS_RENDEZVOUS`, else `PSP_RENDEZVOUS`: longer messages are offered.
+    /// `PSP_PORTALS_RENDEZVOUS`, otherwise `PSP_RENDEZVOUS`: longer messages use the rendezvous protocol.
     pub rendezvous: u64,
 }
 
-/// A row of the table.
+/// A row of the table of variables.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PscomVariable {
-    /// The variable.
+    /// Name of the variable.
     pub name: &'static str,
-    /// What holds when nobody says anything.
+    /// Default value.
     pub default: &'static str,
-    /// What it may be.
+    /// Valid values.
     pub range: &'static str,
-    /// What it is here.
+    /// Effect in this driver.
     pub maps_to: &'static str,
-    /// Whether a value is one.
+    /// Check of a value.
     check: Check,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Check {
-    /// Numbers from the one to the other.
+    /// Numbers from the first to the second.
     Number(u64, u64),
-    /// The same, or `inf`.
+    /// Such numbers, or `inf`.
     NumberOrInf(u64, u64),
     Words(&'static [&'static str]),
 }
@@ -65,10 +65,10 @@ impl Default for Pscom {
 }
 
 impl Pscom {
-    /// As the variables say that are in the table; others are ignored.
+    /// Reads the values from these variables. Variables outside the table are ignored.
     ///
     /// # Errors
-    /// `InvalidInput` for a wrong value: its variable, and what it may be.
+    /// `InvalidInput` for a wrong value, which names the variable and its range.
     pub fn from_variables(
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> io::Result<Self> {
@@ -95,13 +95,13 @@ impl Pscom {
         Ok(pscom)
     }
 
-    /// The table.
+    /// Returns the table of variables.
     #[must_use]
     pub const fn variables() -> &'static [PscomVariable] {
         TABLE
     }
 
-    /// Bytes of the buffers of one peer.
+    /// Returns the bytes of the buffers of one peer.
     #[must_use]
     pub const fn peer_len(&self) -> usize {
         (self.recvq_size + self.sendq_size) * self.buffer_size
@@ -109,7 +109,7 @@ impl Pscom {
 }
 
 impl PscomVariable {
-    /// The number that a text stands for; 0 for a word.
+    /// Returns the number that a text stands for; 0 for a word.
     fn read(&self, text: &str) -> io::Result<u64> {
         let number = || text.trim().parse::<u64>().ok();
         let value = match self.check {
@@ -127,7 +127,7 @@ impl PscomVariable {
     }
 }
 
-/// What was checked to be below 2³².
+/// Converts a value that was checked to be below 2³².
 fn count(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

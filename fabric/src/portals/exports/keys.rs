@@ -1,25 +1,25 @@
-//! Keys to the memory of a rank: what they name, and what they do not. Pure.
+//! Keys to the memory of a rank, and the match bits that they stand for. Pure.
 
 use super::super::{address::of_life, lists::bits};
 use crate::{memory::RemoteRegion, offload::CELL_LEN};
 
-/// A counter of tasks: of which allocation, and which one there.
+/// A task counter: its allocation, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct Spot {
     pub(in super::super) serial: u32,
     pub(in super::super) nth: u32,
 }
 
-/// Whose keys these are.
+/// Owner of keys.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Owner {
     pub(in super::super) rank: u32,
-    /// Of this life of the rank's process.
+    /// Nonce of this run of the rank's process.
     pub(in super::super) nonce: u32,
 }
 
-/// What a key names at its owner: match bits, and where they count from. `None` when it is none of this owner's keys, or not to
-/// `len` bytes.
+/// Returns what a key names at its owner: match bits, and the offset at which the range starts. Returns `None` if the key is not
+/// one of this owner's, or is not for `len` bytes.
 pub(in super::super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64, u64)> {
     let ours = key.owner == owner.rank && key.generation == owner.nonce && key.len == len as u64;
     let end = key.base.checked_add(key.len)?;
@@ -39,7 +39,7 @@ pub(in super::super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> O
     Some((of_life(bits, owner.nonce), key.base))
 }
 
-/// The counter of tasks that a key of this owner names.
+/// Returns the task counter that a key of this owner names.
 pub(in super::super) fn counter(key: RemoteRegion, owner: Owner) -> Option<Spot> {
     let ours = key.owner == owner.rank && key.generation == owner.nonce;
     let nth = u32::try_from(key.base / CELL_LEN as u64).ok()?;
@@ -47,25 +47,25 @@ pub(in super::super) fn counter(key: RemoteRegion, owner: Owner) -> Option<Spot>
     (ours && key.kind == CELLS && key.len == CELL_LEN as u64).then_some(Spot { serial, nth })
 }
 
-/// Whether a key of this rank's names plain memory.
+/// Returns true if one of this rank's keys names plain memory.
 pub(in super::super) const fn is_plain(key: &RemoteRegion) -> bool {
     key.kind == PLAIN
 }
 
-/// The length is in them, so that a key with another length opens nothing.
+/// Returns the match bits of a region. They contain its length, so a key with another length matches nothing.
 pub(super) const fn region_bits(serial: u32, len: u64) -> u64 {
     8 << 60 | (len / PAGE) << 32 | serial as u64
 }
 
-/// [`RemoteRegion::kind`] of our keys.
+/// Values of [`RemoteRegion::kind`] in keys of this driver.
 pub(super) const REGION: u32 = 0x9047_a151;
 pub(super) const PLAIN: u32 = 0x3fb8_5eae;
 pub(super) const CELLS: u32 = 0x6a09_e667;
 
 pub(super) const PLAIN_BITS: u64 = 3 << 60;
-/// Lengths of regions are counted in these: pages are never smaller.
+/// Unit of region lengths. Pages are never smaller.
 const PAGE: u64 = 4096;
-/// Twenty-eight bits of pages: a tebibyte.
+/// Limit of region lengths: twenty-eight bits of pages, a tebibyte.
 pub(super) const LEN_MAX: u64 = PAGE << 28;
 
 #[cfg(test)]

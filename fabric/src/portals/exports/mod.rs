@@ -1,8 +1,8 @@
-//! Memory that peers may reach, and the keys to it.
+//! Memory that peers may access, and the keys to it.
 //!
-//! Each region is a list entry with match bits of its own, which no other region ever has, nor one of another process with the
-//! same address, so a key outlives its region harmlessly: nothing matches it any more. Bounds are the entry's. Plain memory is
-//! one entry over all of it, as programs of the same user may read each other anyway.
+//! Each region is a list entry with its own match bits, which no other region ever has, not even one of another process with the
+//! same address. So a key that outlives its region is harmless, because nothing matches it. The entry enforces the bounds. Plain
+//! memory is one entry over all of it, because programs of the same user may access each other's memory anyway.
 
 mod keys;
 #[cfg(test)]
@@ -30,12 +30,12 @@ use crate::{
     offload::CELL_LEN,
 };
 
-/// The memory of this rank that others may reach.
+/// Memory of this rank that others may access.
 #[derive(Debug)]
 pub(super) struct Exports {
-    /// By where they start.
+    /// Regions by start address, and their entries.
     regions: Mutex<Regions>,
-    /// Of this life of the rank's process.
+    /// Nonce of this run of the rank's process.
     nonce: u32,
     counters: Arc<PortalsCounters>,
 }
@@ -44,28 +44,29 @@ pub(super) struct Exports {
 struct Regions {
     by_start: BTreeMap<usize, Exposed>,
     serial: u32,
-    /// Counters of tasks that nobody has any more.
+    /// Freed allocations of task counters, not yet swept.
     gone: Vec<u32>,
     counters: BTreeMap<u32, WeakRegion>,
-    /// The regions of names, by the numbers of these.
+    /// Serials of named regions, by the serials of their names.
     named: BTreeMap<u32, u32>,
-    /// Entries of names that were taken back and are still in use, by their regions.
+    /// Entries of withdrawn names that are still in use, by the serials of their regions.
     kept: Vec<(u32, (Arc<Ni>, Me))>,
-    /// The memory as each rail reaches it, the first one at first.
+    /// Entries on each rail, the first rail first.
     doors: Vec<Door>,
-    /// What peers may know of them.
+    /// Places of the memory that peers may know.
     places: Places,
 }
 
-/// By which table entries memory is reached, as peers are told. Entries that are being left are still in it: who came by another
-/// one meanwhile might change the same word at the same time.
+/// Table entries by which memory is accessed, as peers are told.
+///
+/// Table entries being left stay listed. A peer that used another one meanwhile might change the same word at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
-    /// By rails, where there is one.
+    /// Table index per rail; `None` for a rail without one.
     pub(super) tables: Vec<Option<u8>>,
-    /// How often that has changed.
+    /// Number of changes of the tables.
     pub(super) moves: u16,
-    /// The rail of atomics.
+    /// Rail of atomics.
     pub(super) atomics: u32,
 }
 
@@ -73,13 +74,15 @@ pub(super) struct Places {
 struct Exposed {
     len: usize,
     serial: u32,
-    /// Not so for counters of tasks, which the adapter keeps.
+    /// True if peers may access the memory. False for task counters, which the adapter keeps.
     reachable: bool,
 }
 
 impl Exports {
+    /// Exposes all memory on the first rail.
+    ///
     /// # Errors
-    /// When the library does not take an entry for all memory.
+    /// If the library refuses an entry for all memory.
     pub(super) fn new(
         ni: &Arc<Ni>,
         (pt, nonce): (u32, u32),
@@ -94,10 +97,10 @@ impl Exports {
         Ok(Arc::new(exports))
     }
 
-    /// Exposes all memory by another rail too. The index of its table entry.
+    /// Exposes all memory on a further rail, and returns the index of its table entry.
     ///
     /// # Errors
-    /// When the library has no entry for it.
+    /// If the library has no entry for it.
     pub(super) fn add_rail(&self, ni: &Arc<Ni>) -> io::Result<u8> {
         let table = small(ni.pt_alloc(None, None, false)?)?;
         self.open_door(ni, table)?;
@@ -125,7 +128,7 @@ impl Exports {
         self.lock().places.clone()
     }
 
-    /// Moves memory on rails to other table entries.
+    /// Moves the memory to other table entries on these rails.
     pub(super) fn leave(&self, rails: LaneSet) {
         let mut regions = self.lock();
         for rail in rails.iter() {
@@ -135,8 +138,8 @@ impl Exports {
         }
     }
 
-    /// Whether nothing comes any more by the tables that were left on rails. From then on peers may know where memory is now, and
-    /// that atomics come by `atomics`.
+    /// Returns true if nothing is delivered any more by the old tables of these rails. Peers may then be told the new tables, and
+    /// the rail of atomics.
     pub(super) fn have_left(&self, rails: LaneSet, atomics: u32) -> bool {
         let mut regions = self.lock();
         let Regions { doors, places, .. } = &mut *regions;
@@ -152,18 +155,18 @@ impl Exports {
         have_left
     }
 
-    /// New memory, which peers reach until its last holder is gone.
+    /// Allocates memory that peers may access until its last holder drops it.
     ///
     /// # Errors
-    /// When there is none, or no entry for it.
+    /// If there is no memory, or no entry for it.
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Region> {
         self.make(len, true)
     }
 
-    /// New memory for what counters of tasks have counted, which no peer reaches.
+    /// Allocates memory that shows the values of task counters. Peers cannot access it.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no memory.
     pub(super) fn allocate_counters(self: &Arc<Self>, len: usize) -> io::Result<Region> {
         self.make(len, false)
     }
@@ -203,11 +206,11 @@ impl Exports {
             reachable,
         };
         regions.by_start.insert(start, exposed);
-        drop(regions); // a region that is refused says farewell
+        drop(regions); // without the lock, because dropping a refused region withdraws it
         refused.map_or(Ok(region), |why| Err(why.into()))
     }
 
-    /// What a rail beside the first one has no room for is reached by others: pieces that find no entry go there.
+    /// Appends an entry on all rails. If a further rail has no room for it, pieces that find no entry there go by other rails.
     fn append(&self, doors: &mut [Door], serial: u32, entry: &Entry) -> Result<(), Refused> {
         let mut all = doors.iter_mut().map(|door| door.append(serial, *entry));
         let first = all.next().unwrap_or(Ok(()));
@@ -216,27 +219,29 @@ impl Exports {
         first
     }
 
-    /// The counter of tasks that lies there.
+    /// Returns the task counter at this location.
     pub(super) fn spot(&self, (start, offset): (usize, usize)) -> Option<Spot> {
         let serial = self.serial_of(start)?;
         let nth = u32::try_from(offset / CELL_LEN).ok()?;
         Some(Spot { serial, nth })
     }
 
-    /// The number of an allocation for counters of tasks.
+    /// Returns the serial of an allocation of task counters.
     pub(super) fn serial_of(&self, start: usize) -> Option<u32> {
         let regions = self.lock();
         let region = regions.by_start.get(&start)?;
         (!region.reachable).then_some(region.serial)
     }
 
-    /// The memory of an allocation for counters of tasks.
+    /// Returns the memory of an allocation of task counters.
     pub(super) fn counters_of(&self, serial: u32) -> Option<WeakRegion> {
         self.lock().counters.get(&serial).cloned()
     }
 
-    /// Entries that peers reach by the bits of a name, on the first rail. The second takes what does not fit into the first, and
-    /// none of its bytes: whoever puts there is not to think that the name is not given yet. The number to take them back by.
+    /// Appends entries that peers reach by the match bits of a name, on the first rail, and returns the serial to withdraw them.
+    ///
+    /// The second entry takes operations that do not fit into the first one, and truncates them to zero bytes. Otherwise their
+    /// initiators would wait as if the name did not exist yet.
     pub(super) fn name(&self, bits: u64, region: &Region) -> Result<u32, Refused> {
         let mut regions = self.lock();
         let next = regions.serial.checked_add(1);
@@ -270,7 +275,7 @@ impl Exports {
         Ok(serial)
     }
 
-    /// Takes the entries of a name back.
+    /// Withdraws the entries of a name.
     pub(super) fn unname(&self, serial: u32) {
         let mut regions = self.lock();
         let doors = regions.doors.iter_mut();
@@ -283,7 +288,7 @@ impl Exports {
         }
     }
 
-    /// Where memory of this rank is that a key of its own names.
+    /// Returns the address of this rank's memory that one of its own keys names.
     pub(super) fn address_of(&self, key: RemoteRegion) -> Option<u64> {
         match key.kind {
             PLAIN => Some(key.base),
@@ -298,12 +303,12 @@ impl Exports {
         }
     }
 
-    /// Counters of tasks that went since the last call.
+    /// Returns the allocations of task counters freed since the last call.
     pub(super) fn take_gone(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().gone)
     }
 
-    /// The key to a range of a region, or of plain memory.
+    /// Returns the key to a range of a region or of plain memory.
     pub(super) fn expose(&self, owner: Owner, range: LocalRange) -> RemoteRegion {
         let start = range.start().addr().get();
         let key = RemoteRegion {
@@ -332,7 +337,7 @@ impl Exports {
         }
     }
 
-    /// Takes the entry of a region away, before its memory goes. Whether that may go.
+    /// Unlinks the entries of a region before its memory is freed. Returns true if the memory may be freed.
     fn withdraw(&self, start: usize) -> bool {
         let mut regions = self.lock();
         let Some(region) = regions.by_start.remove(&start) else {
@@ -356,9 +361,11 @@ impl Exports {
     }
 }
 
-/// An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then. What is left
-/// is still in use after a while: a library that moves bytes in calls only may never have done with a dead peer, nor an adapter
-/// with one that was stopped in the middle.
+/// Unlinks entries, and returns those that are still in use after many tries.
+///
+/// The memory must stay until operations in flight have completed, by themselves or because their peer was found dead. Some never
+/// do: a library that moves bytes only in calls may keep trying to reach a dead peer, and an adapter may wait for a peer that was
+/// stopped in the middle of an operation.
 fn unlink(mut entries: Vec<(Arc<Ni>, Me)>) -> Vec<(Arc<Ni>, Me)> {
     entries.retain(|(ni, entry)| {
         let tries = if ni.moves_alone { TRIES_ALONE } else { TRIES };
@@ -367,10 +374,10 @@ fn unlink(mut entries: Vec<(Arc<Ni>, Me)>) -> Vec<(Arc<Ni>, Me)> {
     entries
 }
 
-/// An index as it travels in addresses.
+/// Returns a table index as one byte, the form in which addresses carry it.
 ///
 /// # Errors
-/// When it is too large for that.
+/// If it is too large for that.
 pub(super) fn small(table: u32) -> io::Result<u8> {
     let travels = u8::try_from(table).ok().filter(|table| *table < TABLE_MAX);
     travels.ok_or_else(|| {
@@ -381,13 +388,14 @@ pub(super) fn small(table: u32) -> io::Result<u8> {
 
 const USED_UP: &str = "2³² regions were allocated: start the process anew";
 
-/// Each of them moves bytes for up to a millisecond. A peer that computes may have them fail as well, which costs the memory.
+/// Tries that each move bytes for up to a millisecond. They may also fail because the peer computes meanwhile. The memory is then
+/// never freed.
 const TRIES: u32 = 100;
-/// Where bytes move meanwhile: a second and more.
+/// Tries if bytes move without calls: more than a second.
 pub(super) const TRIES_ALONE: u32 = 1 << 20;
-/// So that one more, and the greatest number, can mean something else.
+/// Limit of table indices, which leaves room for an index plus one and for a marker in a byte.
 pub(super) const TABLE_MAX: u8 = 254;
-/// So that two bits more fit into 16.
+/// Limit of the change counter, which shares 16 bits with two other bits.
 const MOVES_MAX: u16 = u16::MAX >> 2;
-/// No region has this serial.
+/// Serial of the entry for all memory, which no region has.
 const PLAIN_SERIAL: u32 = 0;

@@ -1,4 +1,4 @@
-//! Memory whose entries the library does not let go of.
+//! Memory whose entries the library does not unlink.
 
 use std::{
     fs,
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{lanes::LaneSet, memory::Region};
 
-/// As carefully as over a library that moves bytes in calls only: there fewer tries are enough. One at a time, as another test
-/// might get the memory that this one has let go of.
+/// Returns a rank that handles its library like one that moves bytes only in calls, where fewer tries suffice. Runs one test at a
+/// time, because another test might get the memory that this one has freed.
 fn open() -> (Prepared, MutexGuard<'static, ()>) {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -23,7 +23,7 @@ fn open() -> (Prepared, MutexGuard<'static, ()>) {
     (prepare("portails4", config), alone)
 }
 
-/// Drops a region. Whether its memory stays.
+/// Drops a region. Returns true if its memory stays mapped.
 fn stays(region: Region) -> bool {
     let start = region.start().addr().get();
     drop(region);
@@ -37,7 +37,7 @@ fn stays(region: Region) -> bool {
     ranges.into_iter().any(|range| range.contains(&start))
 }
 
-/// So much that nothing else of this process takes all of its place as soon as it is gone.
+/// Bytes of a region, so large that nothing else of this process takes its place immediately after it is unmapped.
 const LEN: usize = 1 << 30;
 
 fn kept(exports: &Exports) -> usize {
@@ -78,7 +78,7 @@ fn entries_of_a_name_that_are_in_use_are_unlinked_with_their_region() {
         rank.ground.ni.obey();
         assert!(!stays(other));
         assert_eq!(kept(exports), 2, "they are of another region");
-        // Of three entries the last one that is tried is let go of at once.
+        // Of the three entries, only the last try of the last one succeeds.
         if is_stuck {
             rank.ground
                 .ni
@@ -102,7 +102,7 @@ fn a_table_that_is_left_is_left_when_its_entries_are_let_go_of_or_their_memory_i
     assert!(!exports.have_left(first, 0));
     assert_eq!(exports.places(), before, "peers are told too early");
     rank.ground.ni.obey();
-    // Both entries of the region are asked for, and all memory has one in the old table.
+    // The region has an entry in the old table and one in the new table, and all memory has one in the old table.
     rank.ground.ni.refuse("PtlMEUnlink", "PTL_IN_USE", Some(2));
     assert!(!stays(region));
     assert_eq!(rank.ground.ni.obey(), 2);

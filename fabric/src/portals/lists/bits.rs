@@ -1,4 +1,4 @@
-//! Match bits of what task lists send: counts, by key or by name, and data. What comes to a rank is [`of_life`] of these.
+//! Match bits of what task lists send: counts, by key or by name, and data. The bits on the wire are [`of_life`] of these.
 
 use super::super::{
     address::of_life,
@@ -9,7 +9,7 @@ use crate::{
     offload::{CELL_LEN, Pair},
 };
 
-/// Of a count at a counter of tasks, if the key is one to such a counter of `owner`.
+/// Returns the bits of a count, if the key names a task counter of `owner`.
 pub(in super::super) fn count(key: RemoteRegion, owner: Owner) -> Option<u64> {
     if let Some(name) = key.name() {
         let ours = key.owner == owner.rank && key.len == CELL_LEN as u64;
@@ -20,32 +20,32 @@ pub(in super::super) fn count(key: RemoteRegion, owner: Owner) -> Option<u64> {
     bits.map(|bits| of_life(bits, owner.nonce))
 }
 
-/// Of a counter by its allocation.
+/// Returns the bits of a counter, by its allocation.
 pub(super) fn keyed(spot: Spot) -> u64 {
     KEYED | u64::from(spot.serial) << NTH | u64::from(spot.nth) & NTH_MAX
 }
 
-/// Of a counter by its name, which has to be that of a communicator's slot.
+/// Returns the bits of a counter, by its name. The name must belong to a slot of a communicator.
 pub(super) fn named(name: u64, nth: u64) -> Option<u64> {
     short(name)
         .filter(|_| nth <= NTH_MAX)
         .map(|name| NAMED | name << NTH | nth)
 }
 
-/// Of a named region.
+/// Returns the bits of a named region.
 pub(in super::super) fn region(name: u64) -> Option<u64> {
     short(name).map(|name| PLACE | name << NTH)
 }
 
-/// Of the put of a pair. What both ends are to agree on is in them, shortened: what one sends and the other does not expect is
-/// refused, but for one in 2²⁴.
+/// Returns the bits of the put of a pair. They contain a hash of what both ends must agree on. A mismatching put is refused,
+/// except with a probability of 2⁻²⁴.
 pub(super) fn data(pair: Pair, word: u64, len: u64) -> Option<u64> {
     let agreed = (word ^ len.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let nth = pair.nth % (1 << 12);
     (pair.lane < 1 << 24).then_some(DATA | pair.lane << 36 | nth << 24 | agreed)
 }
 
-/// A name in 34 bits: thirty of a context and three of what it has, as programs have it; or seventeen and sixteen.
+/// Returns a name in 34 bits: thirty of the context and three of its member, as programs use them, or seventeen and sixteen.
 const fn short(name: u64) -> Option<u64> {
     let (high, low) = (name >> 32, name & 0xffff_ffff);
     if high < 1 << 30 && low < 1 << 3 {
@@ -60,9 +60,9 @@ const fn short(name: u64) -> Option<u64> {
 pub(super) const KEYED: u64 = 9 << 60;
 pub(super) const NAMED: u64 = 10 << 60;
 pub(super) const WAKE: u64 = 13 << 60;
-/// Of all memory, for lists of the same rank.
+/// All memory, for lists of the same rank.
 pub(super) const OWN: u64 = 14 << 60;
-/// All of a count's bits but its kind.
+/// All bits of a count except its kind.
 pub(super) const ANY: u64 = !(0xf << 60);
 const DATA: u64 = 11 << 60;
 const PLACE: u64 = 12 << 60;
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(all.len(), 11);
     }
 
-    /// A communicator has two contexts, and a job may make very many of them.
+    /// A communicator has two contexts, and a job may create very many communicators.
     #[test]
     fn names_of_late_communicators_have_bits_of_their_own() {
         let contexts = [0, 1, 1 << 3, 1 << 16, 1 << 18, 1 << 29, (1 << 30) - 1];

@@ -1,7 +1,7 @@
-//! Counters of tasks: the adapter counts, and their memory shows what it has counted when somebody is told of it.
+//! Task counters: the adapter counts, and their memory shows the value when a watch or a list is reported.
 //!
-//! Each that is used has a counter of the adapter's, and list entries without memory that count what comes: one by its key, one
-//! by its name. What comes before is kept as an unexpected header, and counted when the entry is appended.
+//! Each counter in use has a counter of the adapter, and list entries without memory that count arrivals: one for its key, one
+//! for its name. Earlier arrivals are kept as unexpected headers, and counted when the entry is appended.
 
 use super::{
     super::{
@@ -21,7 +21,7 @@ use crate::{
     offload::{CELL_LEN, Counter},
 };
 
-/// A counter that the adapter keeps.
+/// A task counter kept by the adapter.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) ct: Ct,
@@ -38,7 +38,7 @@ pub(super) struct Watch {
 }
 
 impl Portals {
-    /// Asks for word of a threshold.
+    /// Requests a notification when a counter reaches a threshold.
     pub(in super::super) fn watch(&mut self, counter: &Counter, threshold: u64, token: Token) {
         let Some(spot) = self.ground.exports.spot(counter.place()) else {
             return self.watches.add(counter, threshold, token);
@@ -51,19 +51,19 @@ impl Portals {
         let id = self.lists.next();
         self.lists.watches.insert(id, watch);
         if self.ask_for(id, watch).is_err() {
-            // Too many wait for this counter: it is looked at in each turn.
+            // Too many operations wait for this counter, so poll it in each turn.
             self.lists.polled.push(Polled::Watch(id));
         }
     }
 
-    /// Has the adapter tell of a threshold.
+    /// Has the adapter notify this rank when a counter reaches the threshold.
     pub(super) fn ask_for(&mut self, id: u32, watch: Watch) -> Result<(), Refused> {
         let ct = self.cell(watch.spot)?;
         let bell = self.bell()?;
         self.ring_when(bell, Code::Watch(id), (ct, watch.threshold))
     }
 
-    /// The adapter's counter of a counter of tasks.
+    /// Returns the adapter's counter of a task counter, and allocates it if necessary.
     pub(super) fn cell(&mut self, spot: Spot) -> Result<Ct, Refused> {
         if let Some(cell) = self.lists.cells.get(&spot) {
             return Ok(cell.ct);
@@ -91,14 +91,14 @@ impl Portals {
         Ok(ct)
     }
 
-    /// The adapter's counter for a key to a counter of this rank's tasks.
+    /// Returns the adapter's counter for a key to one of this rank's task counters.
     pub(in super::super) fn own_cell(&mut self, key: RemoteRegion) -> Option<Ct> {
         let spot = self.own_spot(key)?;
         self.ground.exports.counters_of(spot.serial)?;
         self.cell(spot).ok()
     }
 
-    /// The counter of this rank's tasks that a key names.
+    /// Returns the task counter of this rank that a key names.
     pub(super) fn own_spot(&self, key: RemoteRegion) -> Option<Spot> {
         let owner = self.peer(self.me).owner(self.me);
         let Some(name) = key.name() else {
@@ -113,7 +113,7 @@ impl Portals {
         }
     }
 
-    /// Has all counters show what the adapter has counted.
+    /// Updates the memory of all counters to the adapter's values.
     pub(in super::super) fn show_counts(&self) {
         for (spot, cell) in &self.lists.cells {
             self.show(*spot, cell);
@@ -128,23 +128,24 @@ impl Portals {
         }
     }
 
-    /// Tells of a watch that has been reached. A task that has failed has counted as if it had gone well: whoever waits for such
-    /// counts hears of the failure first.
+    /// Reports a watch as reached.
+    ///
+    /// A failed task counts like a successful one, so the failure must be reported before the watches that it may have triggered.
     pub(super) fn reached(&mut self, id: u32) {
         if self.lists.are_failing() {
             return self.lists.polled.push(Polled::Watch(id));
         }
         let Some(watch) = self.lists.watches.remove(&id) else {
-            return; // taken back
+            return; // withdrawn
         };
-        // With its neighbours: who hears that all is over looks at them too.
+        // Update the other counters of the allocation too: a caller that learns of the last one reads all of them.
         for (spot, cell) in self.lists.cells.range(spots_of(watch.spot.serial)) {
             self.show(*spot, cell);
         }
         self.told.push_back(Told::Reached(watch.token));
     }
 
-    /// Forgets counters that nobody has any more.
+    /// Frees the counters of allocations that were dropped.
     pub(super) fn sweep(&mut self) {
         for serial in self.ground.exports.take_gone() {
             let spots = spots_of(serial);
@@ -159,7 +160,7 @@ impl Portals {
         }
     }
 
-    /// Whether it has come to pass, as far as the adapter knows.
+    /// Returns true if the threshold is reached, as far as the adapter knows.
     pub(super) fn is_met(&self, waits: Waits) -> bool {
         let cell = self.lists.cells.get(&waits.spot);
         cell.is_none_or(|cell| self.ground.ni.ct_get(cell.ct).sum() >= waits.threshold)
@@ -174,7 +175,7 @@ impl Watch {
 }
 
 impl Ground {
-    /// An entry without memory, which counts what comes to it.
+    /// Appends an entry without memory that counts arrivals.
     pub(super) fn count_at(&self, at: &Address, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
         let options = &self.ni.profile().options;
         let entry = RawEntry {
@@ -199,7 +200,7 @@ impl Ground {
     fn forget(&self, cell: &Cell) {
         let entries = cell.entries.iter();
         let kept = entries.filter(|entry| self.ni.is_kept(**entry, TRIES_ALONE));
-        // What an adapter keeps in use has no memory, but still counts.
+        // An entry that stays in use has no memory, but may still count at its counter.
         if kept.count() == 0 {
             self.ni.ct_free(cell.ct);
         }

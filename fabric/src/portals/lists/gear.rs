@@ -1,4 +1,4 @@
-//! What a task needs of the adapter, and how it is set going.
+//! Gears: the adapter resources of a task, and how they are triggered.
 
 use super::{
     super::{
@@ -17,51 +17,53 @@ use crate::{
     offload::{Action, Task, When},
 };
 
-/// A counter, and a descriptor of all memory that counts there.
+/// Resources of one task, reused by later tasks.
 #[derive(Debug)]
 pub(super) struct Gear {
     pub(super) wheel: Wheel,
     pub(super) work: Option<Work>,
 }
 
+/// A counter, and a descriptor for all memory that counts its acknowledgements there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wheel {
     pub(super) go: Ct,
     pub(super) md: Md,
 }
 
-/// The task of a gear.
+/// Task of a gear.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) token: Token,
-    /// What the counter comes to when all is over.
+    /// Value of the counter when the task is complete.
     pub(super) full: u64,
     pub(super) waits: Vec<Waits>,
     pub(super) then: Then,
 }
 
-/// What is to be known of a task when it does not go well, or is the host's.
+/// Data for a task that fails, or that the host must do.
 #[derive(Debug)]
 pub(super) enum Then {
     Nothing,
-    /// To this rank, for an offer that is assumed to be there.
+    /// A put to this rank, possibly for an offer that is assumed to exist.
     Put(u32, Option<(Region, usize)>),
     Count(u32, Far),
-    /// The host's, when it is due.
+    /// The action, which the host does when the task is due.
     Task(Action),
-    /// Under way at the host, with memory that is put from.
+    /// An action in progress at the host, with the memory that it puts from.
     Doing {
         _keeps: Option<Region>,
     },
 }
 
 impl Work {
-    /// Whether it reads memory of its list.
+    /// Returns true if the task reads memory of its list.
     pub(super) const fn puts(&self) -> bool {
         matches!(self.then, Then::Put(..) | Then::Doing { .. })
     }
 
-    /// Whether its counter has come to its end. One that has failed has not where a count found no room: it is sent again.
+    /// Returns true if the counter has reached its final value. A count that was refused for lack of room is not complete,
+    /// because it is resent.
     pub(super) fn is_over(&self, count: Count) -> bool {
         let refused =
             matches!(self.then, Then::Count(..)) && count.success <= self.waits.len() as u64;
@@ -70,7 +72,7 @@ impl Work {
 }
 
 impl Portals {
-    /// Hands a task to the adapter.
+    /// Passes a task to the adapter.
     pub(super) fn arm(&mut self, task: &Task, token: Token, begun: Ct) -> Result<(), Refused> {
         let late = task.whens().filter(|when| when.threshold > 0);
         let waits: Vec<(Ct, Waits)> = late
@@ -107,8 +109,9 @@ impl Portals {
         Ok(())
     }
 
-    /// Takes back what the library has taken of a task, which came with landings after so many. It may find room later, unless
-    /// it has begun, or cannot be taken back.
+    /// Takes back the parts of a task that the library has accepted, including the landings after the first `landings`.
+    ///
+    /// The task may be retried later, unless it has begun or cannot be taken back.
     fn disengage(&mut self, id: u32, landings: usize, why: Refused) -> Refused {
         let ni = &self.ground.ni;
         let gear = self.lists.gears.get_mut(&id);
@@ -144,7 +147,7 @@ impl Portals {
         Ok((self.cell(spot)?, Waits { spot, threshold }))
     }
 
-    /// What happens when a gear's counter comes to `at`, and after that.
+    /// Sets up what happens when a gear's counter reaches `at`, and after that.
     fn engage(
         &self,
         id: u32,
@@ -155,8 +158,8 @@ impl Portals {
         let ni = &self.ground.ni;
         let (go, over) = ((wheel.go, at), (wheel.go, at + plan.over()));
         let empty = near(wheel.md, (0, 0), id.into());
-        // First: of a task that may begin at once, all that comes of it may be over before the next call, and the word of the
-        // list is to come before that of the end.
+        // This comes first. A task that may begin immediately can be complete before the next call, and the notification of the
+        // list must precede that of the completion.
         ni.inc_when(begun, 1, go)?;
         match plan {
             Plan::Put { from, far, .. } => {
@@ -190,7 +193,7 @@ impl Portals {
         Ok(())
     }
 
-    /// Has the adapter tell this rank of something.
+    /// Has the adapter notify this rank when a counter reaches a value.
     pub(super) fn ring_when(
         &self,
         wheel: Wheel,
@@ -207,7 +210,7 @@ impl Portals {
         self.ground.ni.put_when(near, far, code.pack(), when)
     }
 
-    /// What rings for lists and watches.
+    /// Returns the resources for notifications of lists and watches.
     pub(super) fn bell(&mut self) -> Result<Wheel, Refused> {
         if let Some(bell) = self.lists.bell {
             return Ok(bell);
@@ -237,7 +240,7 @@ impl Portals {
         Ok(id)
     }
 
-    /// Makes gears idle whose tasks are over.
+    /// Makes the gears of complete tasks idle.
     fn reclaim(&mut self) {
         let ni = &self.ground.ni;
         let over = |(id, gear): (&u32, &Gear)| {
@@ -246,7 +249,7 @@ impl Portals {
             is_over.then_some((*id, count.failure > 0))
         };
         let over: Vec<_> = self.lists.gears.iter().filter_map(over).collect();
-        // What those that failed were to tell is in the queue by now.
+        // Events of failed tasks are in the queue by now.
         let is_all = self.hear_of_lists();
         for (id, _) in over.into_iter().filter(|(_, failed)| is_all || !failed) {
             let Some(gear) = self.lists.gears.get_mut(&id) else {
@@ -262,7 +265,7 @@ impl Portals {
         }
     }
 
-    /// Takes all that is in the queue. Not so while the waiting thread may have some of it.
+    /// Handles all events in the queue. Returns false if the helper thread may hold some.
     pub(in super::super) fn hear_of_lists(&mut self) -> bool {
         let is_all = self.ground.queues.recall();
         while let Some(got) = self.next(Which::Lists) {
@@ -281,5 +284,5 @@ pub(super) const fn near(md: Md, (start, len): (u64, u64), user: u64) -> Near {
     }
 }
 
-/// No gear has this number.
+/// User pointer that belongs to no gear.
 pub(super) const NOBODY: u64 = u64::MAX;

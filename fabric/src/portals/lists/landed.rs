@@ -1,8 +1,8 @@
 //! Entries for the data of offers.
 //!
-//! A put that breaks off in the midst, as its sender is killed, counts as a failure, and that is as good as a success to what
-//! waits for the counter. So what may break off is counted in bytes first, by a counter of its own, and only when all of them
-//! are there, that counts one at the counter of the tasks: one failure is not as much as all bytes.
+//! A put that breaks off because its sender is killed counts as a failure, and for operations that wait for the counter a failure
+//! is as good as a success. So a put that can break off is first counted in bytes by its own counter. Only when all bytes have
+//! arrived does that counter add one to the task counter. A single failure does not add up to all bytes.
 
 use super::{
     super::{
@@ -20,13 +20,13 @@ pub(super) struct Landed {
     pub(super) entry: Me,
     from: u32,
     token: Token,
-    /// Of the counters that it counts at: it is forgotten with them.
+    /// Serial of the counters that it counts at. The entry is forgotten with them.
     pub(super) serial: u32,
-    /// Counts the bytes of what may break off.
+    /// Counter of the bytes, if the put can break off.
     pub(super) bytes: Option<Ct>,
 }
 
-/// Where an offer's data goes.
+/// Destination of an offer's data.
 pub(super) struct Place {
     pub(super) memory: (u64, u64),
     pub(super) match_bits: u64,
@@ -34,7 +34,7 @@ pub(super) struct Place {
 }
 
 impl Portals {
-    /// Has data come to a place, once, and count at `ct` of the counters `serial` when all of it is there.
+    /// Appends an entry for one put. Once all its data has arrived, it counts at `ct` of the counters `serial`.
     pub(super) fn land(
         &mut self,
         place: &Place,
@@ -60,7 +60,7 @@ impl Portals {
         Ok(())
     }
 
-    /// A counter of which so many bytes count one at `ct`.
+    /// Returns a counter that adds one to `ct` after `len` bytes.
     fn count_bytes(&mut self, len: u64, ct: Ct) -> Result<Ct, Refused> {
         let ni = &self.ground.ni;
         let bytes = match self.lists.spare.pop() {
@@ -98,7 +98,7 @@ impl Portals {
         self.ground.ni.append_raw(lists, &entry, 0)
     }
 
-    /// Nothing comes to an entry any more: what counted its bytes counts for others.
+    /// Makes a byte counter available for other entries, once nothing arrives at its entry any more.
     pub(super) fn spare_bytes(&mut self, bytes: Option<Ct>) {
         if let Some(ct) = bytes {
             self.ground.ni.ct_cancel(ct);
@@ -107,10 +107,11 @@ impl Portals {
         }
     }
 
-    /// What these lists have offered has come: the library has unlinked the entries, and may give their handles to others.
+    /// Forgets the offers of these lists, whose data has arrived. The library has unlinked the entries, and may reuse their
+    /// handles.
     ///
-    /// False while a put of theirs may still read its memory: then something has counted that should not have, as their own
-    /// puts' ends are among what they wait for.
+    /// Returns false while one of their puts may still read its memory. That means that something has counted by mistake, because
+    /// the lists wait for the completion of their own puts as well.
     pub(in super::super) fn forget_offers(&mut self, token: Token) -> bool {
         if self.is_putting(token) {
             return false;
@@ -119,7 +120,7 @@ impl Portals {
         true
     }
 
-    /// Whether a put of these lists is under way.
+    /// Returns true if a put of these lists is in flight.
     fn is_putting(&self, token: Token) -> bool {
         let ni = &self.ground.ni;
         self.lists.gears.values().any(|gear| {
@@ -136,7 +137,7 @@ impl Portals {
             .for_each(|landing| self.spare_bytes(landing.bytes));
     }
 
-    /// Takes back what lists have offered. Whether nothing comes to any of it any more.
+    /// Withdraws the offers of these lists. Returns true if nothing arrives at any of them any more.
     pub(super) fn close_landings(&mut self, token: Token) -> bool {
         let mut closed = true;
         for landing in std::mem::take(&mut self.lists.landings) {
@@ -153,7 +154,7 @@ impl Portals {
         closed
     }
 
-    /// A rank is gone: what it was offered and has not put, or not to the end, never comes.
+    /// Gives up the offers to a dead rank, whose data will not arrive, or not completely.
     pub(in super::super) fn give_up_landings(&mut self, rank: u32) {
         let (of_rank, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lists.landings)
             .into_iter()
@@ -176,5 +177,5 @@ impl Portals {
     }
 }
 
-/// No network cuts what is not longer, so that comes or does not.
+/// Maximum bytes that no network splits, so that such a put arrives completely or not at all.
 const WHOLE: u64 = 64;

@@ -1,5 +1,7 @@
-//! Lists for whose tasks the library has no room now. What is armed of them goes on, and the rest waits for room. Lists that come
-//! after it do not wait behind it: tasks wait for counters, not for each other, and short ones may make room.
+//! Lists with tasks for which the library has no room now.
+//!
+//! Armed tasks of such a list proceed, and the others wait for room. Later lists do not wait behind them: tasks wait for
+//! counters, not for each other, and short lists may make room.
 
 use super::super::{
     calls::{Ct, Refused},
@@ -10,19 +12,19 @@ use crate::{
     offload::Task,
 };
 
-/// The rest of a list.
+/// The unarmed rest of a list.
 #[derive(Debug)]
 pub(super) struct Late {
     pub(super) token: Token,
-    /// What counts the tasks that have begun. None where there was no room even for that.
+    /// Counter of the tasks that have begun; `None` if there was no room even for that.
     begun: Option<Ct>,
     tasks: Vec<Task>,
-    /// Turns in which nothing of it has found room.
+    /// Turns in which none of its tasks found room.
     tries: u32,
 }
 
 impl Late {
-    /// How many tasks are of a list that counts nothing yet.
+    /// Returns the number of tasks, if nothing counts them yet.
     pub(super) const fn unopened(&self) -> u64 {
         match self.begun {
             None => self.tasks.len() as u64,
@@ -32,7 +34,7 @@ impl Late {
 }
 
 impl Portals {
-    /// Arms a list, as far as there is room.
+    /// Arms a list as far as there is room.
     pub(super) fn begin_list(&mut self, tasks: &[Task], token: Token) {
         let mut begun = None;
         if let Err((armed, why)) = self.arm_tasks(tasks, token, &mut begun) {
@@ -46,7 +48,7 @@ impl Portals {
         }
     }
 
-    /// Arms what has found no room before.
+    /// Arms tasks that found no room before.
     pub(super) fn arm_late(&mut self) {
         for mut late in std::mem::take(&mut self.lists.late) {
             if self.lists.are_ending(late.token) {
@@ -64,7 +66,7 @@ impl Portals {
         }
     }
 
-    /// Arms tasks one after the other, and says which one was refused.
+    /// Arms tasks in order. On a refusal, returns the index of the refused task.
     fn arm_tasks(
         &mut self,
         tasks: &[Task],
@@ -79,7 +81,7 @@ impl Portals {
         };
         *begun = Some(ct);
         for (armed, task) in tasks.iter().enumerate() {
-            // Whoever arms also hears of tasks that have failed.
+            // Arming may handle events of failed tasks, so the list may be ending by now.
             if self.lists.are_ending(token) {
                 break;
             }
@@ -88,7 +90,7 @@ impl Portals {
         Ok(())
     }
 
-    /// A list has found no room, and is to be armed later; or it ends.
+    /// Keeps the rest of a list for later, or fails the list if that is hopeless.
     fn keep_late(&mut self, late: Late, why: Refused) {
         if self.lists.are_ending(late.token) {
             return;

@@ -1,4 +1,4 @@
-//! What lists have come to although nobody was told: the counters say it.
+//! Recovery from lost events: the counters show what has happened.
 
 use super::{
     super::state::Portals,
@@ -8,14 +8,14 @@ use super::{
 use crate::driver::Failure;
 
 impl Portals {
-    /// Events or words were lost: what they told can be seen in the counters. What failed ends with `why`.
+    /// Finds out from the counters what lost events would have reported. Failed lists end with `why`.
     pub(super) fn look_for_lost(&mut self, why: impl Fn() -> Failure) {
         let ni = std::sync::Arc::clone(&self.ground.ni);
         let lists = self.lists.lists.iter();
         let begun = lists.filter(|(_, list)| ni.ct_get(list.begun).sum() >= list.count);
         let begun: Vec<u32> = begun.map(|(id, _)| *id).collect();
         begun.into_iter().for_each(|id| self.list_begun(id));
-        // Of the others nothing was to be told.
+        // The other watches are still waiting, so no event was due for them.
         let met = self.lists.watches.iter();
         let met = met.filter(|(_, watch)| self.is_met(watch.waits()));
         let met: Vec<u32> = met.map(|(id, _)| *id).collect();

@@ -1,4 +1,4 @@
-//! What a task is to the adapter.
+//! Translation of tasks to operations of the adapter.
 
 use bytemuck::Zeroable;
 
@@ -22,45 +22,45 @@ use crate::{
     offload::{Action, Combination, Counter, Landing, Pair, RemoteCounter, Target},
 };
 
-/// What the adapter does for a task.
+/// Operations of the adapter for a task.
 #[derive(Debug)]
 pub(super) enum Plan {
     Put {
-        /// Where it begins, and its length.
+        /// Start address and length.
         from: (u64, u64),
         far: Far,
-        /// A count at the peer, when the data is there.
+        /// Count at the peer after the data has arrived.
         count: Option<Far>,
         done: Option<Ct>,
     },
-    /// Atomics, each from where it begins, with its length.
+    /// Atomics on consecutive pieces, each with start address and length.
     Combine {
         pieces: Vec<((u64, u64), Far)>,
         how: Combination,
         done: Option<Ct>,
     },
     Count(Far),
-    /// Add to a counter of this rank.
+    /// Adds to a counter of this rank.
     Add(Ct, u64),
-    /// Tell the host that it is due.
+    /// Notifies the host that the task is due.
     Task {
         done: Option<Ct>,
     },
 }
 
 impl Plan {
-    /// What is added to the gear's counter from when it begins until what it does is over.
+    /// Returns the increments of the gear's counter between the start and the completion of the task's operation.
     pub(super) const fn over(&self) -> u64 {
         match self {
             Self::Combine { pieces, .. } => pieces.len() as u64,
             Self::Put { .. } | Self::Count(_) => 1,
             Self::Add(..) => 0,
-            // The word to the host, and the host's.
+            // The notification of the host, and the host's own increment.
             Self::Task { .. } => 2,
         }
     }
 
-    /// The same until nothing is added any more.
+    /// Returns the increments until nothing adds to the counter any more.
     pub(super) const fn ends(&self) -> u64 {
         match self {
             Self::Put { count: Some(_), .. } => 2,
@@ -70,7 +70,7 @@ impl Plan {
 }
 
 impl Portals {
-    /// What the adapter does, and what is to be known of it.
+    /// Returns the operations of a task, and the data for its failure.
     pub(super) fn plan(&mut self, action: &Action, token: Token) -> Result<(Plan, Then), Refused> {
         let done = match action {
             Action::Put { done, .. } | Action::Copy { done, .. } | Action::Combine { done, .. } => {
@@ -97,7 +97,7 @@ impl Portals {
                 from, into, how, ..
             } => self.plan_combine(*from, *into, *how, done),
         };
-        // What cannot go well is the host's, too: it fails when it is due.
+        // Impossible actions are passed to the host, too, where they fail when they are due.
         Ok(native.unwrap_or_else(|| (Plan::Task { done }, Then::Task(action.clone()))))
     }
 
@@ -210,7 +210,7 @@ impl Portals {
         Some((plan, Then::Put(self.me, None)))
     }
 
-    /// A block of integers: as many atomics of this rank's own memory as it takes.
+    /// Plans the combination of a block of integers: as many atomics on this rank's own memory as it takes.
     fn plan_combine(
         &mut self,
         from: LocalRange,
@@ -232,8 +232,8 @@ impl Portals {
         Some((plan, Then::Put(self.me, None)))
     }
 
-    /// Memory of this rank, as its own lists reach it. None where the library has no entry for that, or the way to oneself is
-    /// cut off.
+    /// Returns memory of this rank as its own lists reach it. Returns `None` if the library has no entry for that, or if this
+    /// rank no longer reaches itself.
     fn own_memory(&mut self, range: LocalRange) -> Option<Far> {
         if !self.is_by_first(self.me) {
             return None;
@@ -249,15 +249,17 @@ impl Portals {
         })
     }
 
-    /// The way to oneself is left: nothing that still comes by it touches memory. Whether nothing does now.
+    /// Closes the path to this rank's own memory. Returns true if no operation accesses memory by that path any more.
     pub(in super::super) fn close_own_memory(&mut self) -> bool {
         let in_use = |own: &mut Me| matches!(self.ground.ni.unlink(*own), Err(Refused::InUse));
         self.lists.own.take_if(|own| !in_use(own));
         self.lists.own.is_none()
     }
 
-    /// All memory, for this rank alone. It is not behind the table entry of what peers reach, which is another one after a rail
-    /// of theirs has failed: what a list is to do then may have been handed to the adapter before.
+    /// Appends an entry over all memory for this rank alone.
+    ///
+    /// The entry is not behind the table entry of exposed memory. That one changes after a rail to a peer has failed, and
+    /// operations of lists may have been passed to the adapter before.
     fn open_own_memory(&self) -> Result<Me, Refused> {
         let profile = self.ground.ni.profile();
         let entry = RawEntry {
@@ -276,7 +278,7 @@ impl Portals {
             .append_raw(self.address.tables.wakes, &entry, 0)
     }
 
-    /// A counter of tasks at a peer.
+    /// Returns the location of a task counter at a peer.
     fn far_count(&self, to: Peer, counter: RemoteCounter) -> Option<Far> {
         let bits = bits::count(counter.cell()?, self.peer(to.0).owner(to.0))?;
         self.far_list(to, bits)
@@ -296,7 +298,7 @@ impl Portals {
         self.lane_of_lists(to) == Bound::By(0)
     }
 
-    /// Memory that the first rail reaches, as lists need it.
+    /// Returns the location of memory on the first rail, as lists need it.
     fn far_by_first(&self, to: u32, key: RemoteRegion, len: usize) -> Option<Far> {
         self.is_by_first(to)
             .then(|| self.far((to, 0), key, 0, len).ok())?
@@ -307,7 +309,7 @@ impl Portals {
     }
 }
 
-/// Writes what the offer of a pair would have put there. What the peer refuses is then [put right](disown).
+/// Writes the expected contents of an offer before it arrives. If the peer refuses the put, the contents are [corrected](disown).
 fn presume(region: &Region, offset: usize, (word, len): (u64, usize)) {
     let into = RemoteRegion {
         len: len as u64,
@@ -321,7 +323,7 @@ fn presume(region: &Region, offset: usize, (word, len): (u64, usize)) {
     region.write(offset, bytemuck::bytes_of(&landing));
 }
 
-/// The peer has offered something else.
+/// Marks an offer as mismatching, because the peer has offered something else.
 pub(super) fn disown(region: &Region, offset: usize, word: u64) {
     presume(region, offset, (!word, 0));
 }

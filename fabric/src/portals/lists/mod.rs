@@ -1,20 +1,20 @@
-//! Task lists as triggered operations: the adapter begins them, counts, and wakes the host when a list has begun.
+//! Task lists as triggered operations: the adapter starts the tasks, counts, and wakes the host when a list has begun.
 //!
-//! A task has a *gear*: a counter GO of its own, and a descriptor that counts acknowledgements there. What it waits for adds to
-//! GO (`TriggeredCTInc`), and at that sum the adapter counts it at its list, and does what it is to do; with the
-//! acknowledgement GO goes on, and what the end of the task adds to follows. When all tasks of a list are counted, the adapter
-//! puts a word to its own rank, which ends the host's sleep. Gears are used again when they have come to their end.
+//! Each task has a *gear*: a counter GO, and a descriptor that counts acknowledgements there. Every condition of the task adds to
+//! GO (`TriggeredCTInc`). When all conditions hold, the adapter counts the task at its list and starts its operation. The
+//! acknowledgement adds to GO again, and triggers what follows the task. When all tasks of a list have begun, the adapter puts a
+//! word to its own rank, which wakes the host. Gears are reused after their tasks have completed.
 //!
-//! An offer appends the entry for its data at once, for one put of that peer with the bits of its [`Pair`](crate::offload::Pair),
-//! and what is triggered is only the count that lets the peer put. So the two meet without any host, and no address travels. What
-//! an adapter cannot do, it tells the host when it is due, which does it in its next turn: puts to where memory says, counts of
-//! more than one, keys that are wrong.
+//! An offer appends the entry for its data immediately, for one put of that peer with the bits of its
+//! [`Pair`](crate::offload::Pair). Only the count that permits the put is triggered. So both ends meet without a host, and no
+//! address travels. The host does what an adapter cannot, in its next turn after the adapter reports that it is due: puts to
+//! addresses read from memory, counts of more than one, and wrong keys.
 //!
-//! A block of integers is combined by atomics of the rank's own memory, a few for each task.
+//! A block of integers is combined by atomics on the rank's own memory, a few for each task.
 //!
-//! An operation that waits begins when successes *and failures* have come to its threshold: that is how Portals counts. A rank
-//! whose own put has failed may so begin a task too early, but only with data that is its own; it is told of the failure before
-//! any watch that this may have counted for. What breaks off on its way here counts for nothing (`landed`).
+//! A triggered operation starts when successes *and failures* have reached its threshold, as Portals defines it. So a rank whose
+//! own put has failed may start a task too early, but only with its own data. The failure is reported before any watch that it
+//! may have counted for. Puts that break off on their way here count for nothing (`landed`).
 
 pub(super) mod bits;
 pub(super) mod cells;
@@ -52,46 +52,49 @@ use crate::{
     offload::{NO_LISTS, PIECE_MAX, Task, When, tasks_for},
 };
 
-/// All lists of a rank.
+/// All task lists of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     cells: BTreeMap<Spot, Cell>,
     names: BTreeMap<u64, Named>,
-    /// Names that have found no room, and why they have not.
+    /// Names that found no room.
     unnamed: Vec<Unnamed>,
+    /// Reason why lists fail while such names exist.
     nameless: Option<String>,
     gears: BTreeMap<u32, Gear>,
-    /// Of the gears, those that do nothing.
+    /// Idle gears.
     idle: Vec<u32>,
-    /// For words to the own rank.
+    /// Resources for notifications of this rank.
     bell: Option<Wheel>,
-    /// For what lists do to memory of their own rank.
+    /// Entry for operations of lists on memory of this rank.
     own: Option<Me>,
+    /// Counters to reuse.
     spare: Vec<Ct>,
-    /// Counters of gears that were taken back, to which something may still be added.
+    /// Counters of withdrawn gears, to which something may still be added.
     zombies: Vec<Zombie>,
     lists: BTreeMap<u32, List>,
-    /// Tokens whose lists are taken back, and why.
+    /// Tokens whose lists are being withdrawn, and the reasons.
     ending: BTreeMap<u64, Failure>,
-    /// Tokens of which a task has failed, until they are cancelled.
+    /// Tokens with a failed task, until they are cancelled.
     failed: BTreeSet<u64>,
-    /// Tokens whose lists have failed because a rank did not answer by the first rail, until it is known why not.
+    /// Tokens whose lists failed because a rank did not answer on the first rail, until the reason is known.
     doubted: BTreeMap<u64, u32>,
-    /// All of these were looked at in this turn, and do not end yet.
+    /// True if all ending lists were checked in this turn, and still have operations in flight.
     held: bool,
-    /// What of lists has found no room.
+    /// Lists with tasks that found no room.
     late: Vec<Late>,
     watches: BTreeMap<u32, Watch>,
+    /// Waits that found no room in the library, polled in each turn.
     polled: Vec<Polled>,
     landings: Vec<Landed>,
-    /// Gears whose task is the host's to do, and found no room.
+    /// Gears with a task for the host that found no room.
     due: VecDeque<u32>,
-    /// Gears whose count found no room at the peer.
+    /// Gears with a count that found no room at its peer.
     again: VecDeque<u32>,
     serial: u32,
 }
 
-/// A list of which some tasks have not begun.
+/// A list with tasks that have not begun.
 #[derive(Clone, Copy, Debug)]
 struct List {
     token: Token,
@@ -99,38 +102,41 @@ struct List {
     begun: Ct,
 }
 
-/// A threshold of a counter of tasks.
+/// A threshold of a task counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
     spot: Spot,
     threshold: u64,
 }
 
-/// What found no room among what waits for a counter, and is looked at in each turn.
+/// A wait that the library had no room for, polled in each turn.
 #[derive(Clone, Copy, Debug)]
 enum Polled {
     Watch(u32),
-    /// A gear's wait.
+    /// A condition of a gear's task.
     Gear(u32, Waits),
 }
 
+/// A counter of a withdrawn gear.
 #[derive(Debug)]
 struct Zombie {
     go: Ct,
     waits: Vec<Waits>,
 }
 
-/// What a rank tells itself.
+/// Notifications that the adapter sends to its own rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Code {
     List(u32),
     Watch(u32),
-    /// The task of this gear is the host's.
+    /// The task of this gear is due at the host.
     Task(u32),
 }
 
-/// Tasks that may wait on this interface. None where what is under way to a rank that dies never ends: nothing would say when the
-/// memory of its list is the caller's again, so the list could not end either.
+/// Returns the number of tasks that may wait on this interface.
+///
+/// Returns zero if operations to dead ranks never complete. Then nothing says when the memory of their list may be reused, so the
+/// list could not end.
 pub(super) fn room(ni: &Ni) -> usize {
     let most = ni.limits.max_triggered_ops;
     let gears = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
@@ -140,7 +146,7 @@ pub(super) fn room(ni: &Ni) -> usize {
     tasks_for(most.min(gears))
 }
 
-/// Bytes of a block that atomics of this interface combine.
+/// Returns the bytes of a block that atomics of this interface combine.
 pub(super) fn combine_max(ni: &Ni) -> usize {
     if room(ni) == 0 || !ni.has_triggered_atomics() {
         return 0;
@@ -148,14 +154,14 @@ pub(super) fn combine_max(ni: &Ni) -> usize {
     ATOMICS_MAX * piece_max(ni)
 }
 
-/// Bytes of one atomic: whole integers of every kind.
+/// Returns the bytes of one atomic: whole integers of every kind.
 fn piece_max(ni: &Ni) -> usize {
     let most = usize::try_from(ni.limits.max_atomic_size).unwrap_or(usize::MAX);
     most.min(PIECE_MAX) / 8 * 8
 }
 
 impl Portals {
-    /// Takes a list. Whether there was room.
+    /// Queues a list. Returns true if there was room.
     pub(super) fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
         let room = self.caps.triggered_max;
         assert!(room > 0, "{NO_LISTS}");
@@ -166,7 +172,7 @@ impl Portals {
         );
         self.sweep();
         if self.lists.are_ending(token) || self.lists.failed.contains(&token.0) {
-            return true; // which is about to be said
+            return true; // the failure is about to be reported
         }
         if !self.has_room_for(tasks) {
             return false;
@@ -182,7 +188,7 @@ impl Portals {
         let waits = |task: &&Task| !task.whens().all(|when| self.is_over(when));
         let new = tasks.iter().filter(waits).count() as u64;
         if new == 0 {
-            return true; // and nobody would tell its owner when there is room again
+            return true; // nothing would signal room to its owner later
         }
         let ni = &self.ground.ni;
         let left = |list: &List| list.count.saturating_sub(ni.ct_get(list.begun).sum());
@@ -200,7 +206,7 @@ impl Portals {
             })
     }
 
-    /// Has the adapter count the tasks of a list that begin, and tell when all of them have.
+    /// Has the adapter count the tasks of a list that have begun, and notify this rank when all have.
     fn open_list(&mut self, token: Token, count: u64) -> Result<Ct, Refused> {
         let bell = self.bell()?;
         let begun = match self.lists.spare.pop() {
@@ -221,7 +227,7 @@ impl Portals {
         Ok(begun)
     }
 
-    /// A list has begun.
+    /// Reports a list that has begun.
     fn list_begun(&mut self, id: u32) {
         if let Some(list) = self.lists.lists.remove(&id) {
             self.ground.ni.ct_reset(list.begun);
@@ -241,28 +247,28 @@ impl Lists {
         self.watches.retain(|_, watch| watch.token != token);
     }
 
-    /// Whether lists with this token are taken back, and counters of theirs may be others' already.
+    /// Returns true if the lists of this token are being withdrawn, so that their counters may already belong to others.
     pub(super) fn are_ending(&self, token: Token) -> bool {
         self.ending.contains_key(&token.0)
     }
 
-    /// Whether a list has failed and that was not told yet.
+    /// Returns true if a list has failed and that is not reported yet.
     fn are_failing(&self) -> bool {
         let fails = |why: &Failure| !matches!(why, Failure::Cancelled);
         !self.doubted.is_empty() || self.ending.values().any(fails)
     }
 
-    /// Whether lists are to end that do not yet: something touches their memory, or it is not known why they fail.
+    /// Returns true if lists are ending: their memory is still in use, or the reason of their failure is unknown.
     pub(super) fn are_to_end(&self) -> bool {
         !self.ending.is_empty() || !self.doubted.is_empty()
     }
 
-    /// Whether something is to be done without an event, and at once.
+    /// Returns true if there is work to do immediately, without an event.
     pub(super) fn have_news(&self) -> bool {
         self.are_to_end() && !self.held
     }
 
-    /// Whether something is to be tried or looked at again, of which nobody tells when it goes well.
+    /// Returns true if anything must be retried or polled whose success is not signaled.
     pub(super) fn wait(&self) -> bool {
         let polls = |polled: &Polled| match polled {
             Polled::Watch(id) => self.watches.contains_key(id),
@@ -298,7 +304,7 @@ impl Code {
 }
 
 impl Ground {
-    /// Entries that take counts which nobody waits for yet, and words to the own rank.
+    /// Appends entries that keep counts for which no list waits yet, and the entry for notifications of this rank.
     pub(super) fn lay_out_lists(&self, tables: &Tables) -> io::Result<()> {
         if !self.ni.has_triggers() {
             return Ok(());
@@ -337,7 +343,7 @@ impl Ground {
     }
 }
 
-/// Options of an entry of which nothing is told.
+/// Returns the options of an entry without events.
 const fn quiet(profile: &Profile) -> u32 {
     let options = &profile.options;
     options.me_event_link_disable
@@ -346,7 +352,7 @@ const fn quiet(profile: &Profile) -> u32 {
         | options.me_event_over_disable
 }
 
-/// Atomics of a task: with what else waits for its counter, no more than the shortest queue of such has room for.
+/// Atomics of a task. With the other operations that wait for its counter, they fit into the shortest queue of known libraries.
 const ATOMICS_MAX: usize = 4;
 
 #[cfg(test)]

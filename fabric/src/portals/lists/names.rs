@@ -1,7 +1,7 @@
-//! Names of memory and of counters, and those for which the library has no room.
+//! Names of memory and counters, including those for which the library has no room.
 //!
-//! Whoever uses a name that is not given yet waits for it. So one that finds no room is tried again in each turn, and after
-//! naps; and when there is none for long, no list of this rank goes well, and so none of those that wait.
+//! A peer that uses a name waits until the name exists. So a name that found no room is retried in each turn, and after naps. If
+//! there is no room for a long time, all lists of this rank fail, including waiting ones.
 
 use super::{
     super::{
@@ -17,15 +17,15 @@ use crate::{
     offload::NO_NAMES,
 };
 
-/// What has a name.
+/// Kinds of named objects.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Named {
     Counters(u32),
-    /// By the number of its entries.
+    /// Memory, by the serial of its entries.
     Memory(u32),
 }
 
-/// A name that has found no room.
+/// A name that found no room.
 #[derive(Debug)]
 pub(super) struct Unnamed {
     name: u64,
@@ -34,17 +34,17 @@ pub(super) struct Unnamed {
 }
 
 impl Unnamed {
-    /// Whether it is worth a turn.
+    /// Returns true if a retry may succeed.
     pub(super) const fn may_find_room(&self) -> bool {
         self.tries < REFUSALS_MAX
     }
 }
 
 impl Portals {
-    /// Gives memory, or counters, a name.
+    /// Gives memory or counters a name.
     pub(in super::super) fn name(&mut self, name: u64, region: &Region) {
         assert!(self.caps.names, "{NO_NAMES}");
-        // Counters that had the name before take no counts any more.
+        // Counters that had the name before no longer count by it.
         self.sweep();
         if let Err(why) = self.give_name(name, region) {
             let region = region.downgrade();
@@ -52,7 +52,7 @@ impl Portals {
         }
     }
 
-    /// Takes a name back.
+    /// Withdraws a name.
     pub(in super::super) fn unname(&mut self, name: u64) {
         self.lists.unnamed.retain(|unnamed| unnamed.name != name);
         if let Some(Named::Memory(serial)) = self.lists.names.remove(&name) {
@@ -60,7 +60,7 @@ impl Portals {
         }
     }
 
-    /// Tries names again that have found no room.
+    /// Retries names that found no room.
     pub(in super::super) fn name_again(&mut self) {
         for unnamed in std::mem::take(&mut self.lists.unnamed) {
             if let Some(region) = unnamed.region.upgrade()
@@ -71,7 +71,7 @@ impl Portals {
         }
     }
 
-    /// A name has found no room, after so many tries.
+    /// Keeps a name for a retry, after `before` failed tries.
     fn wait_with(&mut self, (name, region, before): (u64, WeakRegion, u32), why: Refused) {
         let tries = match why {
             Refused::Later(_) => before.saturating_add(self.naps.weight()),
@@ -88,7 +88,7 @@ impl Portals {
         }
     }
 
-    /// Peers wait for what will not be.
+    /// Fails all lists, because peers wait for a name that will never exist.
     fn break_all_off(&mut self, why: &Refused) {
         let ni = &self.ground.ni;
         let lists = self.lists.lists.values().map(|list| list.token);
@@ -105,7 +105,7 @@ impl Portals {
         self.lists.nameless = Some(why);
     }
 
-    /// Why no list can go well, if that is so.
+    /// Returns the reason why no list can succeed, if there is one.
     pub(super) fn namelessness(&self) -> Option<Failure> {
         let all = self.lists.unnamed.iter();
         let lacks = all.clone().any(|unnamed| !unnamed.may_find_room());
@@ -113,7 +113,7 @@ impl Portals {
     }
 
     fn give_name(&mut self, name: u64, region: &Region) -> Result<(), Refused> {
-        // Not to give it silently would have peers wait for it for ever.
+        // An unencodable name must fail, because peers would wait forever for a name that is silently missing.
         let bits = bits::region(name).ok_or_else(|| too_long(name))?;
         let start = region.start().addr().get();
         let named = match self.ground.exports.serial_of(start) {
@@ -130,17 +130,17 @@ impl Portals {
         Ok(())
     }
 
-    /// All entries of counters that count already, or none.
+    /// Appends entries for all counters that are in use, or none.
     fn name_counters(&mut self, name: u64, serial: u32) -> Result<(), Refused> {
         let mut new = Vec::new();
         for (spot, cell) in self.lists.cells.range(spots_of(serial)) {
             let Some(bits) = bits::named(name, spot.nth.into()) else {
-                continue; // nor has any key to it
+                continue; // keys to it cannot be encoded either
             };
             match self.ground.count_at(&self.address, cell.ct, bits) {
                 Ok(entry) => new.push((*spot, entry)),
                 Err(why) => {
-                    // One that is in use counts where the next one would.
+                    // An entry that is in use stays, and counts where the next one would.
                     new.iter()
                         .for_each(|(_, entry)| _ = self.ground.ni.unlink(*entry));
                     return Err(why);
@@ -156,7 +156,7 @@ impl Portals {
     }
 }
 
-/// What to do about it when there is no list entry.
+/// Adds the remedy to the error for a missing list entry.
 pub(super) fn no_entry(ni: &Ni, why: Refused) -> Refused {
     let more = |why: String| {
         let most = ni.limits.max_entries;

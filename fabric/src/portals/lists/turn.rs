@@ -1,4 +1,4 @@
-//! What comes of lists: events, tasks that are the host's, and lists that are taken back.
+//! Progress of task lists: events, tasks for the host, and withdrawn lists.
 
 use super::{
     super::{
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Portals {
-    /// Something that lists have come to.
+    /// Handles an event of the queue of task lists.
     pub(in super::super) fn handle_list_event(&mut self, Got { event, dropped, .. }: Got) {
         if dropped {
             self.ground.counters.lost.add(1);
@@ -41,7 +41,7 @@ impl Portals {
                     None => {}
                 }
             }
-            // What carries no word to this rank itself is its first rail, and there will be no other word.
+            // Notifications of this rank use its first rail, so their failure means that no further one will arrive.
             Kind::Ack | Kind::Send | Kind::Error
                 if event.end != End::Well && event.user == NOBODY =>
             {
@@ -54,13 +54,14 @@ impl Portals {
         }
     }
 
-    /// Goes on with what is not told by events.
+    /// Makes progress that events do not signal.
     pub(in super::super) fn tend_lists(&mut self) {
         self.name_again();
         if !self.lists.are_to_end() && !self.lists.wait() {
             return;
         }
-        // A watch that waits for failures to be told is told of in a later turn: whoever hears of them may take it back.
+        // Watches that wait for failures to be reported are kept for a later turn, because the caller may withdraw them when it
+        // learns of the failures.
         for polled in std::mem::take(&mut self.lists.polled) {
             self.look_again(polled);
         }
@@ -86,7 +87,7 @@ impl Portals {
         match polled {
             Polled::Watch(id) => match self.lists.watches.get(&id).copied() {
                 Some(watch) if self.cell(watch.spot).is_ok() && self.is_met(watch.waits()) => {
-                    // Failures that have counted for it are in the queue by now.
+                    // Failures that counted for this watch are in the queue by now, and must be reported first.
                     if self.hear_of_lists() {
                         self.reached(id);
                     } else {
@@ -119,13 +120,13 @@ impl Portals {
         }
     }
 
-    /// Has the adapter add to a gear's counter after all when what it waits for has come to pass.
+    /// Retries the triggered increment of a gear's counter.
     fn go_when(&mut self, go: Ct, waits: Waits) -> Result<(), Refused> {
         let ct = self.cell(waits.spot)?;
         self.ground.ni.inc_when(go, 1, (ct, waits.threshold))
     }
 
-    /// The peer had no room for a count.
+    /// Resends a count that found no room at its peer.
     fn count_again(&mut self, id: u32) {
         let Some(gear) = self.lists.gears.get_mut(&id) else {
             return;
@@ -165,7 +166,7 @@ impl Portals {
                 disown(region, *offset, Landing::read(region, *offset).word);
                 (*to, Failure::Unmatched)
             }
-            // The way to oneself was left before it began.
+            // This rank stopped using the path to itself before the put began.
             Then::Put(to, _) if *to == self.me && end == End::Dropped => {
                 (*to, onesided::lists_lost())
             }
@@ -181,7 +182,7 @@ impl Portals {
         self.break_off(token, why);
     }
 
-    /// A task that is the host's may begin.
+    /// Starts a task that the host must do.
     pub(super) fn task_due(&mut self, id: u32) {
         let Some(work) = self
             .lists
@@ -222,7 +223,7 @@ impl Portals {
         }
     }
 
-    /// Does what the adapter cannot. Whether there was room.
+    /// Does an action that the adapter cannot. Returns true if there was room.
     fn carry_out(&mut self, id: u32, action: &Action) -> Result<bool, Failure> {
         let token = Token(OWN | u64::from(id));
         let (to, from, into, count) = match action {
@@ -279,7 +280,7 @@ impl Portals {
         Ok(self.command(to.0, deed, token))
     }
 
-    /// What the host has done for a task is over.
+    /// Completes an action that the host has done for a task.
     fn aided(&mut self, id: u32, how: Result<(), Failure>) {
         self.leave(id, Then::Nothing);
         let Some(gear) = self.lists.gears.get(&id) else {
@@ -289,13 +290,13 @@ impl Portals {
             return;
         };
         match how {
-            // The interface is closed if it is refused.
+            // A refusal means that the interface is closed.
             Ok(()) => _ = self.ground.ni.ct_inc(gear.wheel.go, 1),
             Err(why) => self.break_off(token, why),
         }
     }
 
-    /// Takes what is the driver's own out of what the sink is to hear.
+    /// Removes notifications for the driver itself from those for the sink.
     pub(in super::super) fn keep_own(&mut self, told: Told) -> Option<Told> {
         let id = |token: Token| {
             u32::try_from(token.0 & !OWN)
@@ -313,13 +314,13 @@ impl Portals {
         None
     }
 
-    /// Takes the lists of a token back.
+    /// Withdraws the lists of a token.
     pub(in super::super) fn cancel(&mut self, token: Token) {
         self.lists.failed.remove(&token.0);
         self.break_off(token, Failure::Cancelled);
     }
 
-    /// No further task of a token begins.
+    /// Stops all further tasks of a token.
     pub(super) fn break_off(&mut self, token: Token, why: Failure) {
         if self.lists.are_ending(token) {
             return;
@@ -356,7 +357,7 @@ impl Portals {
         self.lists.spare.append(&mut spare);
     }
 
-    /// Tells of lists that are taken back when nothing touches their memory any more.
+    /// Reports a withdrawn list once nothing accesses its memory any more.
     fn settle_list(&mut self, token: Token) {
         let ni = std::sync::Arc::clone(&self.ground.ni);
         let mut left = false;
@@ -385,8 +386,9 @@ impl Portals {
         }
     }
 
-    /// Breaks off what failed because a rank did not answer by the first rail, once it is known whether the rank has died. Not
-    /// before: others are to hear why, and not that what they put finds no entry.
+    /// Fails lists that failed because a rank did not answer on the first rail, once it is known whether that rank has died.
+    ///
+    /// A list must not fail earlier: the peers should learn that reason, and not see that their puts find no entry.
     fn resolve_doubts(&mut self) {
         for (token, rank) in std::mem::take(&mut self.lists.doubted) {
             let down = self.peer(rank).life == Life::Down;
@@ -400,7 +402,7 @@ impl Portals {
         }
     }
 
-    /// Frees counters that nothing is added to any more.
+    /// Frees counters that nothing adds to any more.
     fn bury(&mut self) {
         let zombies = std::mem::take(&mut self.lists.zombies);
         for zombie in zombies {
@@ -413,5 +415,5 @@ impl Portals {
     }
 }
 
-/// Greater tokens are the driver's own.
+/// Flag of the driver's own tokens. Tokens of the runtime are smaller.
 const OWN: u64 = 1 << 63;

@@ -1,4 +1,4 @@
-//! Puts, gets, atomics and counts: each a short row of operations of the adapter, one at a time.
+//! Puts, gets, atomics and counts, each as a short sequence of adapter operations, one at a time.
 //!
 //! ```text
 //!   Portals             has the adapter do the steps of commands       this file
@@ -6,8 +6,8 @@
 //!   Work, Deed, Step    which step comes first, what may be repeated   steps
 //! ```
 //!
-//! A count adds by an atomic of the owner's adapter, and then reads from which value on the owner waits to be woken, as
-//! [`offload`](crate::offload) asks. A put that counts looks first whether the counter is there, so that one with a wrong counter
+//! A count adds by an atomic of the owner's adapter, and then reads the value from which on the owner must be woken, as
+//! [`offload`](crate::offload) requires. A counting put first checks that the counter exists, so that a put with a wrong counter
 //! writes nothing.
 
 mod slots;
@@ -39,7 +39,7 @@ use crate::{
 };
 
 impl Portals {
-    /// Starts a command that has a token. Whether there was room.
+    /// Starts a command with a token. Returns true if there was room.
     pub(super) fn command(&mut self, to: u32, deed: Option<Deed>, token: Token) -> bool {
         let owner = self.peer(to).owner(to);
         let down = self.peer(to).life != Life::Up;
@@ -57,7 +57,7 @@ impl Portals {
         }
     }
 
-    /// Starts a count, unless nobody can be there to see it. Whether there was room.
+    /// Starts a count, unless the peer is down. Returns true if there was room.
     pub(super) fn count(&mut self, to: u32, counter: RemoteCounter, by: u64) -> bool {
         let owner = self.peer(to).owner(to);
         let Some(cell) = counter.cell() else {
@@ -66,13 +66,13 @@ impl Portals {
         if to == self.me
             && let Some(ct) = self.own_cell(cell)
         {
-            // The interface is closed if it is refused.
+            // A refusal means that the interface is closed.
             let _added = self.ground.ni.ct_inc(ct, by);
             return true;
         }
         let deed = Deed::Count(by, cell);
         match deed.first(owner) {
-            Ok(Step::Tick(0)) => true, // a message adds one, and adapters wake whoever waits for what was added
+            Ok(Step::Tick(0)) => true, // each message adds one, so zero needs none; adapters wake the owner by themselves
             Ok(step) if self.peer(to).life == Life::Up => self.begin(to, None, deed, step),
             _ => true,
         }
@@ -96,7 +96,7 @@ impl Portals {
         true
     }
 
-    /// Has the adapter do the step of a slot.
+    /// Starts the current step of a slot.
     fn take_step(&mut self, slot: u32, work: Work) {
         if matches!(work.step, Step::Move(0)) && self.stripe(slot, &work) {
             return;
@@ -119,11 +119,11 @@ impl Portals {
         }
     }
 
-    /// No lane does the step of a slot.
+    /// Handles a step that no lane can do.
     fn go_without(&mut self, slot: u32, work: Work, why: Failure) {
         match work.step {
             Step::Look => self.say_words(work.to),
-            // Nobody else would be told that it is not counted, and the peer may wait for it.
+            // No token reports that the count is missing, and the peer may wait for it.
             Step::Add | Step::Tick(_) if work.token.is_none() => self.suspect(work.to),
             _ => {}
         }
@@ -182,7 +182,7 @@ impl Portals {
         }
     }
 
-    /// The next part of a range that one operation can move, and where it starts.
+    /// Returns the next part of a range that one operation can move, and its offset.
     fn piece(&self, deed: Deed, local: LocalRange, from: usize) -> (LocalRange, u64) {
         let piece = local.slice(from, self.piece_len(deed, local.len() - from));
         (piece, from as u64)
@@ -209,7 +209,7 @@ impl Portals {
         })
     }
 
-    /// Memory of a peer, as it is reached by a lane.
+    /// Returns the location of a peer's memory on a lane.
     pub(super) fn far(
         &self,
         (to, lane): (u32, u32),
@@ -229,7 +229,7 @@ impl Portals {
         })
     }
 
-    /// A step has ended.
+    /// Handles the completion of a step.
     pub(super) fn handle_step(
         &mut self,
         (slot, generation): (u32, u32),
@@ -266,13 +266,13 @@ impl Portals {
         let again = match end {
             End::Undeliverable if work.is_repeatable() => self.fail_lane(work.to, rail),
             End::Undeliverable => {
-                // Nobody knows whether it was done, which the peer is told by another lane.
+                // Whether the step was done is unknown, so the peer is given up, and told so by another lane.
                 self.fail_lane(work.to, rail);
                 self.suspect(work.to);
                 false
             }
             End::Dropped => work.waits_for_entry(),
-            // The word that says where to is on its way.
+            // A word with the new location is on its way.
             End::Moved => self.rails.are_several(),
             _ => false,
         };
@@ -283,7 +283,7 @@ impl Portals {
         self.finish(slot, work, Err(failure(end)));
     }
 
-    /// All bytes of a put or a get have moved, by several lanes, or will not.
+    /// Continues a command whose bytes were moved by several lanes, or could not be.
     pub(super) fn moved(&mut self, slot: u32, work: Work, how: Result<(), Failure>) {
         match how {
             Ok(()) => {
@@ -331,7 +331,7 @@ impl Portals {
                     .word(slot, Word::Before)
                     .wrapping_add(deed.by());
                 if after >= !self.operations.word(slot, Word::Cell) {
-                    // Words end its sleep, and go again by another rail when they are not acknowledged.
+                    // The words wake the peer. If they are not acknowledged, they are written again by another rail.
                     self.say_words(work.to);
                 }
                 None
@@ -345,8 +345,8 @@ impl Portals {
         bits::count(cell, self.peer(to).owner(to)).is_some()
     }
 
-    /// Tries again, in a turn now and then, what found no entry at its peer, or no room: once that is so, the others need not be
-    /// tried.
+    /// Retries, in some turns, steps that found no entry at their peer or no room in the library. After one refusal for lack of
+    /// room, the others need not be tried.
     pub(super) fn try_again(&mut self) {
         if !self.naps.asks() {
             return;
@@ -368,10 +368,10 @@ impl Portals {
         }
     }
 
-    /// What is under way to a dead rank never ends in a library that goes on with it for ever, or does not notice.
+    /// Gives up operations in flight to a dead rank, for a library that never completes them.
     ///
-    /// Credits come back at once: an end that comes nevertheless finds nobody, and its place in the queue is one of those that
-    /// the others do not need. Memory does not, where a library goes on that may still read and write it.
+    /// Credits are returned immediately. A late completion finds no operation, and the completion queue has extra places for such
+    /// events. Memory that the library may still access is not reused.
     pub(super) fn give_up_under_way(&mut self, rank: u32) {
         let goes_on = self.ground.ni.goes_on;
         let peer = self.peer_mut(rank);
@@ -413,11 +413,11 @@ impl Portals {
 }
 
 impl Ground {
-    /// Local memory, as an operation by the first rail names it.
+    /// Returns local memory in the form that operations on the first rail use.
     pub(super) fn near(&self, range: LocalRange, user: u64) -> Near {
         self.rails[0].near(range, user)
     }
 }
 
-/// Events that are kept for words on boards.
+/// Credits reserved for control words.
 pub(super) const RESERVED: u32 = 2;

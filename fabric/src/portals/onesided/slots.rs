@@ -1,33 +1,33 @@
-//! Commands under way: a slot for each, and the words that its steps need.
+//! Commands in flight: a slot for each, and the words that its steps need.
 
 use std::{io, sync::atomic::Ordering::SeqCst};
 
 use super::{super::peer::Ticket, steps::Work};
 use crate::{driver::LocalRange, memory::Region};
 
-/// Operations under way, and the words that they need.
+/// Operations in flight, and the words that they need.
 #[derive(Debug)]
 pub(in super::super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Memory of slots, of so many at a time.
+    /// Memory of the slots, `part_len` slots in each part.
     parts: Vec<Part>,
     part_len: u32,
-    /// What may move by a slot, where the library may look at that after a peer's death.
+    /// Bytes of a slot's own room for moved data, if the library may access memory after a peer's death.
     room_len: Option<usize>,
-    /// What has no entry at its peer yet: a name that is not given, no room for a count, or memory that has moved. And what the
-    /// library has no room for now.
+    /// Slots to retry: their peer has no entry yet (an unknown name, no room for a count, or moved memory), or the library has no
+    /// room now.
     later: Vec<u32>,
-    /// Slots that nobody may use again, as the library may still do what was in them.
+    /// Slots that must not be reused, because the library may still do their operations.
     lost: usize,
 }
 
 /// Memory of some slots.
 #[derive(Debug)]
 struct Part {
-    /// For each: an operand, what was there before, and a counter's two words.
+    /// Words of each slot: an operand, the previous value, and the two words of a counter.
     words: Region,
-    /// For each, room for what moves.
+    /// Room of each slot for moved data.
     room: Option<Region>,
 }
 
@@ -37,7 +37,7 @@ struct Slot {
     work: Option<Work>,
 }
 
-/// The words of a slot.
+/// Words of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Word {
     Operand = 0,
@@ -46,7 +46,7 @@ pub(super) enum Word {
 }
 
 impl Operations {
-    /// So many slots, with room of their own for what moves if it has a length.
+    /// Returns `count` slots, with `room` bytes of their own each for moved data, if given.
     pub(in super::super) fn new(count: u32, room: Option<usize>) -> io::Result<Self> {
         let part_len = count.max(1);
         Ok(Self {
@@ -60,19 +60,19 @@ impl Operations {
         })
     }
 
-    /// The memory of a slot, and its number there.
+    /// Returns the memory of a slot, and its index there.
     fn place(&self, slot: u32) -> (&Part, usize) {
         let (part, nth) = (slot / self.part_len, slot % self.part_len);
         (&self.parts[part as usize], nth as usize)
     }
 
-    /// The room of a slot, and where it begins.
+    /// Returns the room of a slot, and its offset.
     fn room(&self, slot: u32) -> Option<(&Region, usize)> {
         let (part, nth) = self.place(slot);
         Some((part.room.as_ref()?, nth * self.room_len?))
     }
 
-    /// What the library may read instead of a piece that is sent.
+    /// Returns the memory to send a piece from: the piece itself, or a copy in the slot's room.
     pub(super) fn to_send(&self, slot: u32, piece: LocalRange) -> LocalRange {
         if let Some((room, at)) = self.room(slot) {
             room.copy_in(at, piece);
@@ -80,7 +80,7 @@ impl Operations {
         self.to_fill(slot, piece)
     }
 
-    /// What the library may write instead of a piece that is fetched.
+    /// Returns the memory to fetch a piece into: the piece itself, or the slot's room.
     pub(super) fn to_fill(&self, slot: u32, piece: LocalRange) -> LocalRange {
         match self.room(slot) {
             Some((room, at)) => room.range().slice(at, piece.len()),
@@ -88,14 +88,14 @@ impl Operations {
         }
     }
 
-    /// A piece was fetched.
+    /// Stores a fetched piece, if it was fetched into the slot's room.
     pub(super) fn land(&self, slot: u32, piece: LocalRange) {
         if let Some((room, at)) = self.room(slot) {
             room.copy_out(at, piece);
         }
     }
 
-    /// What is under way to a rank, but for what waits for an entry.
+    /// Returns the operations in flight to a rank, without those that wait for a retry.
     pub(super) fn towards(&self, rank: u32) -> Vec<(u32, Work)> {
         let under_way = (0..).zip(&self.slots).filter_map(|(slot, entry)| {
             let work = entry.work.filter(|work| work.to == rank)?;
@@ -106,7 +106,7 @@ impl Operations {
             .collect()
     }
 
-    /// A slot is not to be used again. Another one, with memory of its own, takes its place.
+    /// Gives up a slot for good, and replaces it by one with memory of its own.
     pub(super) fn lose(&mut self, slot: u32) {
         self.remove(slot);
         self.free.pop();
@@ -114,7 +114,7 @@ impl Operations {
         let new = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         if (new / self.part_len) as usize == self.parts.len() {
             let Ok(part) = Part::new(self.part_len, self.room_len) else {
-                return; // there is one less
+                return; // there is one slot less
             };
             self.parts.push(part);
         }
@@ -122,7 +122,7 @@ impl Operations {
         self.free.push(new);
     }
 
-    /// Whether something is to be tried again.
+    /// Returns true if operations wait for a retry.
     pub(in super::super) const fn wait(&self) -> bool {
         !self.later.is_empty()
     }
@@ -149,32 +149,32 @@ impl Operations {
         entry.work.filter(|_| entry.generation == generation)
     }
 
-    /// What is under way in a slot.
+    /// Returns the command in a slot.
     pub(in super::super) fn work_in(&self, slot: u32) -> Option<Work> {
         self.slots.get(slot as usize)?.work
     }
 
-    /// It goes on with this.
+    /// Updates the command in a slot.
     pub(super) fn keep(&mut self, slot: u32, work: Work) {
         self.slots[slot as usize].work = Some(work);
     }
 
-    /// What comes back with the end of a step of a slot.
+    /// Returns the user pointer for a step of a slot.
     pub(super) fn ticket(&self, slot: u32) -> u64 {
         Ticket::Operation(slot, self.slots[slot as usize].generation).bits()
     }
 
-    /// What is in a slot has no entry at its peer yet, or found no room.
+    /// Schedules a retry of the command in a slot.
     pub(in super::super) fn try_later(&mut self, slot: u32) {
         self.later.push(slot);
     }
 
-    /// The slots that are to be tried again.
+    /// Takes the slots to retry.
     pub(super) fn take_later(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.later)
     }
 
-    /// The words of a slot from one on.
+    /// Returns the words of a slot, from one on.
     pub(super) fn words(&self, slot: u32, word: Word, len: usize) -> LocalRange {
         let (part, nth) = self.place(slot);
         part.words.range().slice(at(nth, word), len)

@@ -1,4 +1,4 @@
-//! The steps of a command: what they are, what comes first, and how an end is told. Pure.
+//! Steps of a command: their kinds, their order, and the meaning of failures. Pure.
 
 use super::super::{
     calls::Refused,
@@ -12,11 +12,11 @@ use crate::{
     offload::CELL_LEN,
 };
 
-/// A command under way.
+/// A command in flight.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Work {
     pub(in super::super) to: u32,
-    /// Who is to be told; nobody after that.
+    /// Token to complete; `None` once it is completed.
     pub(super) token: Option<Token>,
     pub(in super::super) deed: Deed,
     pub(super) step: Step,
@@ -30,25 +30,25 @@ pub(in super::super) enum Deed {
     Count(u64, RemoteRegion),
 }
 
-/// What the adapter does now.
+/// Current step of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// Look whether a counter is there.
+    /// Check that a counter exists.
     Probe,
-    /// Move the bytes from this one on.
+    /// Move the bytes from this offset on.
     Move(usize),
-    /// The command's atomic.
+    /// Do the command's atomic.
     Combine,
     /// Add to a counter.
     Add,
-    /// Look whether its owner waits for that.
+    /// Check whether the owner of the counter waits for the new value.
     Look,
-    /// Count at a counter of tasks, so many times.
+    /// Count at a task counter, this many times.
     Tick(u64),
 }
 
 impl Work {
-    /// Whether nothing was done, because a name is that of something else.
+    /// Returns true if nothing was done because the name belongs to other memory.
     pub(super) fn falls_beside(&self, moved: u64) -> bool {
         let named = match (self.step, self.deed) {
             (Step::Move(from), Deed::Put(local, key, _) | Deed::Get(local, key)) => {
@@ -60,7 +60,7 @@ impl Work {
         named && moved == 0
     }
 
-    /// Whether it has to go by the first rail, where task lists and names are.
+    /// Returns true if the step must use the first rail, which has the task lists and names.
     pub(super) fn is_of_lists(&self) -> bool {
         let key = match self.deed {
             Deed::Put(_, key, _) | Deed::Get(_, key) | Deed::Atomic(_, key) => key,
@@ -73,12 +73,12 @@ impl Work {
         }
     }
 
-    /// Whether it may be done once more when nobody knows whether it was done.
+    /// Returns true if the step may be repeated when it is unknown whether it was done.
     pub(super) const fn is_repeatable(&self) -> bool {
         matches!(self.step, Step::Probe | Step::Look)
     }
 
-    /// Whether its peer may have an entry for it later.
+    /// Returns true if the peer may have an entry for the step later.
     pub(super) fn waits_for_entry(&self) -> bool {
         match (self.step, self.deed) {
             (Step::Tick(_), _) => true,
@@ -90,7 +90,7 @@ impl Work {
 }
 
 impl Deed {
-    /// The first step, if all keys are right as far as can be seen from here.
+    /// Returns the first step, if all keys are valid as far as this rank can tell.
     pub(super) fn first(self, owner: Owner) -> Result<Step, Failure> {
         let known = |key, len| exports::target(key, owner, len).ok_or(Failure::BadRange);
         match self {
@@ -113,7 +113,7 @@ impl Deed {
         }
     }
 
-    /// The counter.
+    /// Returns the counter of the command.
     pub(super) const fn cell(self) -> Option<RemoteRegion> {
         match self {
             Self::Put(_, _, cell) => cell,
@@ -159,21 +159,21 @@ pub(in super::super) fn failure(end: End) -> Failure {
     }
 }
 
-/// Task lists and names are on the first rail, and that does not reach the peer any more.
+/// Returns the failure for task lists and names when the first rail, which they need, no longer reaches the peer.
 pub(in super::super) fn lists_lost() -> Failure {
     let why = "the first rail to this peer has failed, and task lists and names go by no other: \
                set RIPSTOP_COLLECTIVES=messages, or leave that interface out of RIPSTOP_PORTALS_IFACES";
     Failure::Transport(std::io::Error::other(why))
 }
 
-/// What no lane can do.
+/// Returns the failure for steps that no lane can do.
 pub(in super::super) fn unreached() -> Failure {
     let why =
         "memory of this peer is reached by no rail that works: look at the links of both ranks";
     Failure::Transport(std::io::Error::other(why))
 }
 
-/// Keys were looked at before the first step, and deeds only take steps of theirs.
+/// Returns the error for an impossible step. Keys were checked before the first step, and commands take only their own steps.
 pub(in super::super) fn no_step() -> Refused {
     Refused::Code("a step that its command does not have".to_owned())
 }

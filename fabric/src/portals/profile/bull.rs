@@ -1,8 +1,8 @@
-//! Bull's libraries: the published software one, and those of the second and third BXI.
+//! Bull's libraries: the published software library, and those of the second and third BXI.
 
 use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile, Wire};
 
-/// The published software library, over UDP.
+/// The published software library, which works over UDP.
 pub(super) const PORTAILS4: Profile = Profile {
     name: "portails4",
     moves_alone: false,
@@ -106,7 +106,7 @@ pub(super) const PORTAILS4: Profile = Profile {
     },
 };
 
-/// The second BXI: the numbers of the software library, but for how operations end.
+/// The second BXI: the numbers of the software library, except for outcomes of operations.
 pub(super) const BXI2: Profile = Profile {
     name: "bxi2",
     moves_alone: true,

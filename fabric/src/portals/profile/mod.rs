@@ -1,23 +1,23 @@
-//! What differs between the libraries in the field: where fields are, and what numbers mean.
+//! Differences between the libraries in use: offsets of fields, and the meaning of numbers.
 //!
-//! There is one interface and five binary interfaces of it, two of them under the same name, so nothing here can be had from one
-//! header. A profile is data; [`calls`](super::calls) is the only reader.
+//! There is one interface with five binary interfaces, two of them under the same name, so no single header describes them all. A
+//! profile is data, which [`calls`](super::calls) and its neighbors read.
 
 mod bull;
 mod sandia;
 
-/// One family of libraries.
+/// A family of libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Profile {
-    /// What `RIPSTOP_PORTALS_ABI` calls it.
+    /// Name of the family in `RIPSTOP_PORTALS_ABI`.
     pub(super) name: &'static str,
-    /// Whether bytes move while nobody calls the library.
+    /// True if bytes move without calls to the library.
     pub(super) moves_alone: bool,
-    /// Whether operations end that are under way to a process that is killed.
+    /// True if operations to a killed process are assumed to complete.
     pub(super) ends_to_dead: bool,
-    /// A process id by which that is tried when an interface is opened, as it is only reckoned: processes have others.
+    /// Unused process id, to which an operation is sent when an interface is opened to test `ends_to_dead`.
     pub(super) nobody: Option<u32>,
-    /// Whether the first operation towards a process waits in its call until that process answers: for ever, if it has gone.
+    /// True if the first operation to a process blocks until that process answers, possibly forever.
     pub(super) waits_to_meet: bool,
     pub(super) wire: Wire,
     /// Bytes of a handle: 4 or 8.
@@ -32,40 +32,40 @@ pub(super) struct Profile {
     pub(super) operators: Operators,
 }
 
-/// What gets through unharmed, where that is less than the library's limits say.
+/// Limits on what arrives undamaged, if lower than the library's own limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wire {
-    /// The longest operation, in bytes.
+    /// Bytes of the longest operation.
     pub(super) most: u64,
-    /// Operations that may be under way.
+    /// Operations that may be in flight.
     pub(super) at_once: u32,
-    /// The longest get: a longer one is answered from the start of the entry, wherever it asks for.
+    /// Bytes of the longest get. Longer ones return data from the start of the entry, regardless of their offset.
     pub(super) get_most: u64,
-    /// Operations of these lengths arrive damaged.
+    /// Range of lengths of operations that arrive damaged.
     pub(super) flawed: Option<(usize, usize)>,
 }
 
 impl Wire {
-    /// All that the limits allow.
+    /// No limits beyond those of the library.
     pub(super) const WHOLE: Self = Self {
         most: u64::MAX,
         at_once: u32::MAX,
         get_most: u64::MAX,
         flawed: None,
     };
-    /// Packets that come while the receiver is busy are lost when its socket is full, as it is with less than 256 KiB: long
-    /// ones fill it with a few.
+    /// Limits over UDP. Packets are lost when the socket of a busy receiver is full, and with less than 256 KiB a few long ones
+    /// fill it.
     const UDP: Self = Self {
         most: 32 << 10,
         ..Self::WHOLE
     };
 
-    /// How many of `len` bytes arrive undamaged by one operation.
+    /// Returns how many of `len` bytes one operation can move undamaged.
     pub(super) fn piece(self, len: usize) -> usize {
         self.flaw_of(len).map_or(len, |(from, _)| from - 1)
     }
 
-    /// How many bytes more have to go with `len`.
+    /// Returns the number of extra bytes to send with `len` bytes, to avoid damage.
     pub(super) fn padding(self, len: usize) -> usize {
         self.flaw_of(len).map_or(0, |(_, to)| to + 1 - len)
     }
@@ -75,7 +75,7 @@ impl Wire {
     }
 }
 
-/// Offsets in structures, where they differ.
+/// Offsets in structures, if they differ between families.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) md_eq: usize,
@@ -101,16 +101,16 @@ pub(super) struct EventLayout {
     pub(super) enum_len: usize,
 }
 
-/// Return codes; 0 is well everywhere.
+/// Return codes. Success is 0 in all families.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Codes {
     pub(super) eq_dropped: i32,
     pub(super) in_use: i32,
-    /// All that are known, to be told by name.
+    /// All known codes, with their names.
     pub(super) names: &'static [(i32, &'static str)],
 }
 
-/// How an operation ended; 0 is well everywhere.
+/// Outcomes of operations. Success is 0 in all families.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fails {
     pub(super) undeliverable: u32,
@@ -122,26 +122,26 @@ pub(super) struct Fails {
     pub(super) segv: u32,
 }
 
-/// What stands for any or for all.
+/// Wildcards.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Any {
     pub(super) iface: u32,
     pub(super) nid: u32,
     pub(super) pid: u32,
     pub(super) pt: u32,
-    /// The longest range of memory.
+    /// Longest range of memory in bytes.
     pub(super) size: u64,
 }
 
-/// Bits of options.
+/// Option bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) ni_matching: u32,
     pub(super) ni_physical: u32,
-    /// A feature: entries over memory that is not there.
+    /// Feature: entries over memory that does not exist.
     pub(super) bind_inaccessible: u32,
-    /// A feature: what atomics change is seen by processors at once. Zero in a family without a name for it, whose atomics are
-    /// done by processors.
+    /// Feature: processors see changes by atomics immediately. Zero in a family without that feature, whose atomics are done by
+    /// processors.
     pub(super) coherent_atomics: u32,
     pub(super) pt_flowctrl: u32,
     pub(super) md_event_success_disable: u32,
@@ -164,7 +164,7 @@ pub(super) struct Options {
     pub(super) ack_req: u32,
 }
 
-/// Of atomics.
+/// Numbers of atomic operators and datatypes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operators {
     pub(super) min: u32,
@@ -175,7 +175,7 @@ pub(super) struct Operators {
     pub(super) bxor: u32,
     pub(super) swap: u32,
     pub(super) cswap: u32,
-    /// By [`Integer::ALL`](crate::offload::Integer::ALL).
+    /// Datatypes in the order of [`Integer::ALL`](crate::offload::Integer::ALL).
     pub(super) integers: [u32; 8],
 }
 
@@ -188,12 +188,12 @@ pub(super) static ALL: [&Profile; 5] = [
     &bull::BXI3,
 ];
 
-/// The family of this name.
+/// Returns the family of this name.
 pub(super) fn by_name(name: &str) -> Option<&'static Profile> {
     ALL.into_iter().find(|profile| profile.name == name)
 }
 
-/// The family of a library by the symbols that it has; only for libraries that do not say it themselves.
+/// Returns the family of a library by its symbols. Used for libraries that do not report their family.
 pub(super) fn by_symbols(has: impl Fn(&str) -> bool) -> &'static Profile {
     if has("PtlMsgPut") {
         &bull::BXI3
@@ -209,12 +209,12 @@ pub(super) fn by_symbols(has: impl Fn(&str) -> bool) -> &'static Profile {
 }
 
 impl Codes {
-    /// Whether there is no room now, and may be when something else has ended.
+    /// Returns true if a code means that there is no room now, but may be after other operations have completed.
     pub(super) fn is_for_later(&self, code: i32) -> bool {
         matches!(self.name(code), Some("PTL_NO_SPACE" | "PTL_TRY_AGAIN"))
     }
 
-    /// Whether a wait for an event has ended well without one.
+    /// Returns true if a code means that a wait ended normally without an event.
     pub(super) fn is_nothing(&self, code: i32) -> bool {
         matches!(
             self.name(code),
@@ -227,7 +227,7 @@ impl Codes {
         names.find_map(|(number, name)| (*number == code).then_some(*name))
     }
 
-    /// A code's name. One without shows that the library may be of another family.
+    /// Returns a code's name. An unknown code suggests that the library is of another family.
     pub(super) fn say(&self, code: i32) -> String {
         let unknown = || {
             format!(

@@ -1,4 +1,4 @@
-//! The reference implementation: two versions with the same name and other numbers.
+//! The reference implementation: two versions with the same library name and different numbers.
 
 use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile, Wire};
 
@@ -42,14 +42,15 @@ pub(super) const SANDIA42: Profile = Profile {
     ..SANDIA43
 };
 
-/// Version 4.3, as far as it has come.
+/// The unfinished version 4.3.
 pub(super) const SANDIA43: Profile = Profile {
     name: "sandia43",
     moves_alone: true,
     ends_to_dead: false,
     nobody: None,
     waits_to_meet: true,
-    // Seen over UDP, which it does not repair. What else it can go by is not told from here.
+    // Observed over UDP, whose losses the library does not repair. Whether it uses another network cannot be determined from
+    // here.
     wire: Wire {
         most: 8 << 10,
         at_once: 7,

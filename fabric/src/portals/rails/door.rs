@@ -1,4 +1,4 @@
-//! Entries of exposed memory on a rail.
+//! Entries of exposed memory on one rail.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,15 +8,15 @@ use super::super::{
     exports::small,
 };
 
-/// The exposed memory of a rank, as it is reached by one rail.
+/// The exposed memory of a rank, as one rail reaches it.
 #[derive(Debug)]
 pub(in super::super) struct Door {
     ni: Arc<Ni>,
-    /// The table entry that it is reached by. None when the library has no other one left.
+    /// Index of the table entry in use; `None` if the library has no further one.
     table: Option<u8>,
-    /// By the numbers of what they expose, each in the order in which they are to be found.
+    /// Entries by the serials of their regions, in the order in which they must match.
     entries: BTreeMap<u32, Vec<(Me, Entry)>>,
-    /// Entries of tables that were left, in which something is being delivered.
+    /// Entries of tables that were left, in which operations are still being delivered.
     stale: Vec<(u32, Me)>,
 }
 
@@ -34,8 +34,10 @@ impl Door {
         self.table
     }
 
+    /// Appends an entry for a region.
+    ///
     /// # Errors
-    /// When the library has no room for it.
+    /// If the library has no room for it.
     pub(in super::super) fn append(&mut self, serial: u32, entry: Entry) -> Result<(), Refused> {
         if let Some(table) = self.table {
             let me = self.ni.append(table.into(), &entry, 0)?;
@@ -44,7 +46,7 @@ impl Door {
         Ok(())
     }
 
-    /// What is to be unlinked of memory that goes.
+    /// Removes the entries of a region that is being freed, and returns them to be unlinked.
     pub(in super::super) fn withdraw(&mut self, serial: u32) -> Vec<(Arc<Ni>, Me)> {
         let entries = self.entries.remove(&serial).unwrap_or_default();
         let entries = entries.into_iter().map(|(me, _)| me);
@@ -53,25 +55,26 @@ impl Door {
         all.map(|me| (Arc::clone(&self.ni), me)).collect()
     }
 
-    /// Moves everything to another table entry. Who still comes by the one that is left is told so by the adapter, and not that
-    /// a key is wrong.
+    /// Moves all entries to another table entry. The adapter answers operations by the old one with
+    /// [`Moved`](super::super::event::End::Moved), so that their initiators do not take their key for wrong.
     pub(in super::super) fn leave(&mut self) {
         let new = self.ni.pt_alloc(None, None, false).ok();
         let new = new.and_then(|table| small(table).ok());
         if let Some(left) = std::mem::replace(&mut self.table, new) {
-            // Without room for it, commands that come too late fail.
+            // If there is no room for the redirect, late operations fail.
             let _redirected = self.ni.redirect(left.into());
         }
         for (serial, entries) in std::mem::take(&mut self.entries) {
             self.stale
                 .extend(entries.iter().map(|(me, _)| (serial, *me)));
-            // What finds no room is reached by other rails, and an entry is not found before those that are ahead of it.
+            // Entries without room are reached by other rails. Stop at the first refusal, because later entries must not match
+            // before earlier ones.
             let mut entries = entries.into_iter();
             let _appended = entries.try_for_each(|(_, entry)| self.append(serial, entry));
         }
     }
 
-    /// Whether nothing is delivered any more by tables that were left.
+    /// Returns true if nothing is delivered any more by tables that were left.
     pub(in super::super) fn has_left(&mut self) -> bool {
         let in_use = |me| matches!(self.ni.unlink(me), Err(Refused::InUse));
         self.stale.retain(|(_, me)| in_use(*me));

@@ -1,4 +1,4 @@
-//! Lanes that fail: what is said about them, where what they carried goes, and how memory is closed to them.
+//! Failed lanes: how ranks announce them, where their traffic goes, and how memory is closed to them.
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
@@ -9,8 +9,8 @@ use super::{
 use crate::lanes::{LaneSet, RAILS_MAX, Word};
 
 impl Portals {
-    /// What a peer is to know of our rails: what we say of the lanes between us, and the tables of memory that are not those of
-    /// our address any more.
+    /// Returns our word about rails for a peer: the state of the lanes between us, and the tables of memory that changed since
+    /// our address was sent.
     pub(in super::super) fn word_of_rails(&self, to: u32) -> u64 {
         let Some(ways) = self.rails.ways.get(to as usize) else {
             return 0;
@@ -30,7 +30,7 @@ impl Portals {
         u64::from_le_bytes(bytes)
     }
 
-    /// What a peer says of its rails.
+    /// Handles a peer's word about its rails.
     pub(in super::super) fn hear_of_rails(&mut self, rank: u32, word: u64) {
         let Some(ways) = self.rails.ways.get_mut(rank as usize).filter(|_| word > 0) else {
             return;
@@ -53,7 +53,8 @@ impl Portals {
         }
     }
 
-    /// Nobody answers by a lane: it is left, and when it was the last one, so is the peer. Whether there are others.
+    /// Fails a lane on which the peer does not answer, and suspects the peer if it was the last lane. Returns true if lanes are
+    /// left.
     pub(in super::super) fn fail_lane(&mut self, rank: u32, lane: u32) -> bool {
         let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
             self.suspect(rank);
@@ -67,7 +68,7 @@ impl Portals {
         !self.rails.ways[rank as usize].fences.working().is_empty()
     }
 
-    /// A peer is lost, perhaps while lanes to it work: one that lives is told that there are none, so that it does not wait.
+    /// Fails all lanes to a lost peer. If the peer still lives, the word tells it that no lane is left, so it does not wait.
     pub(in super::super) fn give_up_lanes(&mut self, rank: u32) {
         let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
             return;
@@ -79,7 +80,7 @@ impl Portals {
         }
     }
 
-    /// The lane of messages and words to a peer, anew; a peer without any is lost.
+    /// Selects the home lane of a peer again, and suspects a peer without any.
     fn find_home(&mut self, rank: u32) {
         let Some(home) = self.rails.home(self.me, rank) else {
             return self.suspect(rank);
@@ -95,7 +96,7 @@ impl Portals {
         self.say_words(rank);
     }
 
-    /// Closes lanes that are to be closed: at once, unless something is being delivered by them.
+    /// Closes lanes that must be closed. This completes immediately unless operations are being delivered on them.
     pub(in super::super) fn close_lanes(&mut self) {
         if self.rails.asked.is_empty() && self.rails.leaving.is_empty() {
             return;
@@ -116,7 +117,7 @@ impl Portals {
             self.go_on_towards(rank);
         }
         self.hear_of_own_rails();
-        // Also to those who were never met: they may have to find our memory.
+        // Peers that were never met are notified too, because they may have to find our memory later.
         for rank in (0..).take(self.peers.len()) {
             if self.peer(rank).life == Life::Up && rank != self.me {
                 self.say_words(rank);
@@ -135,9 +136,9 @@ fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> LaneSet {
 }
 
 impl Ways {
-    /// The peer says where its memory is by now.
+    /// Handles the peer's announcement of where its memory is now.
     fn handle_places(&mut self, moves: u16, tables: &[u8]) {
-        // An older word may come later, by another lane.
+        // An older word may arrive later by another lane.
         if moves >> ATOMICS_BITS <= self.moves {
             return;
         }
@@ -153,11 +154,11 @@ impl Ways {
     }
 }
 
-/// Where tables are in the word about rails: each a byte, one more than the index, and 0 for that of the address.
+/// Bytes of the tables in the word about rails: the index plus one, or 0 for the table of the address.
 const TABLES: Range<usize> = 2..2 + RAILS_MAX;
-/// Where it says how often memory has moved.
+/// Bytes of the count of moves.
 const MOVES: Range<usize> = TABLES.end..8;
-/// In the lowest bits of that is the lane of atomics.
+/// The lowest bits of the count are the lane of atomics.
 const ATOMICS: u16 = 3;
 const ATOMICS_BITS: u32 = ATOMICS.count_ones();
 const NO_TABLE: u8 = u8::MAX;

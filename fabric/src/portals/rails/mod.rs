@@ -1,22 +1,25 @@
 //! Several interfaces of a rank: its rails.
 //!
-//! The second rail of a rank reaches the second one of another, and so on: such a pair is a *lane*. Messages and words to a peer
-//! go by one lane, the *home* of the pair, which both ranks find without a word; so they stay in order, and different pairs use
-//! different rails. Long puts and gets go in pieces by all lanes (`stripes`). Bound and counts of a rank's memory all come by
-//! one rail, as two adapters do not heed each other: the rank says which, the first one that works with all its peers. Task lists
-//! are the first rail's: they end with it.
+//! The second rail of a rank reaches the second one of another rank, and so on. Such a pair of rails is a *lane*.
 //!
-//! **A lane that fails** is left by both ranks. A new home begins with a pause (`outbox`), so that the peer has looked at
-//! everything that came by the old one, and messages go again from the first one on that was not acknowledged; those that had
-//! come are known by their numbers. What moves memory may still arrive long after it was given up, so it goes again only when
-//! both ranks have closed the lane ([`Fences`]). Nobody knows whether an atomic without an answer was done: its peer is lost, and
-//! hears that no lane is left. So is who cannot be reached by any lane.
+//! - Messages and words to a peer use one lane, the *home* of the pair, which both ranks compute without communication. So they
+//!   stay in order, and different pairs use different rails.
+//! - Long puts and gets are split over all lanes (`stripes`).
+//! - All atomics and counts on a rank's memory use one rail, because two adapters do not synchronize. The rank announces which:
+//!   the first one that works with all its peers.
+//! - Task lists use the first rail, and end with it.
 //!
-//! **Closing.** Memory is exposed to everybody by one table entry of a rail. A rank closes a lane by moving its memory to another
-//! entry (`door`), and tells its peers where it is when nothing is delivered by the old one any more; the peer of that lane does
-//! not use it. What still comes by the old entry is refused in a way of its own, so that its sender waits for that word instead
-//! of taking its key for wrong. A dead rank takes no rail along: who finds a lane broken closes it only when the other one has
-//! answered.
+//! **A lane that fails** is left by both ranks. A new home begins with a pause (`outbox`), so that the peer has handled
+//! everything that came by the old one. Messages are then resent from the first unacknowledged one on, and duplicates are
+//! recognized by their numbers. An operation on memory may still arrive long after it was given up, so it is repeated only when
+//! both ranks have closed the lane ([`Fences`]). Whether an unanswered atomic was done is unknown, so its peer is given up, and
+//! told that no lane is left. A peer that no lane reaches is given up as well.
+//!
+//! **Closing.** One table entry of a rail exposes memory to all peers. A rank closes a lane by moving its memory to another table
+//! entry (`door`). Once nothing is delivered by the old one, it tells its peers the new one, and the peer of the closed lane does
+//! not use it. Late operations by the old entry are refused as moved, so their initiators wait for that word instead of taking
+//! their key for wrong. A rank that finds a lane broken closes it only when the other rank has answered, so a dead rank does not
+//! cost a rail.
 
 mod door;
 mod leaving;
@@ -47,24 +50,24 @@ use crate::{
     memory::Region,
 };
 
-/// An interface, and what peers reach by it beside exposed memory.
+/// An interface, and the objects beside exposed memory by which peers reach it.
 #[derive(Debug)]
 pub(super) struct Rail {
     pub(super) ni: Arc<Ni>,
-    /// For messages that come.
+    /// Queue of arriving messages.
     pub(super) arrivals: Eq,
-    /// For ends of operations.
+    /// Queue of completions.
     pub(super) ends: Eq,
-    /// For words on the board.
+    /// Queue of hints about words on the board.
     pub(super) hints: Eq,
-    /// For operations on any memory.
+    /// Descriptor for operations on any local memory.
     all_md: Md,
     pub(super) slabs: Slabs,
-    /// Each has its own, so that what comes late by one that failed overwrites nothing.
+    /// Each rail has its own board, so that late words by a failed rail overwrite nothing.
     pub(super) board: Region,
 }
 
-/// Where memory of a rank is reached by a rail.
+/// Location of a rank's exposed memory on a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) process: Process,
@@ -72,43 +75,45 @@ pub(super) struct Place {
     pub(super) table: u8,
 }
 
-/// The rails of this rank, and what is known of those of others.
+/// The rails of this rank, and what it knows of the rails of others.
 #[derive(Debug)]
 pub(super) struct Rails {
-    /// By rank; none when all ranks have one interface.
+    /// Lanes by rank; empty if all ranks have one interface.
     ways: Vec<Ways>,
     speeds: Speeds,
     piece_max: u64,
-    /// Operations that go by several lanes, by their slots.
+    /// Operations split over several lanes, by slot.
     striped: BTreeMap<u32, Striped>,
-    /// Some of them wait for room.
+    /// True if some of them wait for room.
     hungry: bool,
-    /// Lanes that are to be closed, and their peers.
+    /// Lanes to close, with their peers.
     asked: BTreeSet<(u32, u32)>,
-    /// Those that are closed when memory has left their tables.
+    /// Lanes that are closed once memory has left their tables.
     leaving: BTreeSet<(u32, u32)>,
 }
 
 /// The lanes to a peer.
 #[derive(Debug)]
 struct Ways {
-    /// Where memory is reached, or was at last, by each lane.
+    /// Last known place of the peer's memory, by lane.
     places: [Option<Place>; RAILS_MAX],
-    /// Lanes by which it is.
+    /// Lanes by which the memory is accessible now.
     exposed: LaneSet,
     fences: Fences,
-    /// How often the peer had moved its memory when it said so last.
+    /// Number of moves that the peer last announced.
     moves: u16,
-    /// The lane of its atomics.
+    /// Lane of atomics on the peer's memory.
     atomics: u32,
 }
 
 impl Rail {
+    /// Allocates the queues, the slabs and the board of a rail.
+    ///
     /// # Errors
-    /// What the library said.
+    /// The error of the library.
     pub(super) fn open(ni: Arc<Ni>, config: &PortalsConfig) -> io::Result<Self> {
         let [arrivals, hints] = [(); 2].map(|()| queue(&ni, config.events));
-        // What was given up may end nevertheless, beside what is under way.
+        // Operations that were given up may still complete, in addition to those in flight.
         let late = if ni.ends_to_dead { 0 } else { config.events };
         let ends = queue(&ni, config.events.saturating_add(late))?;
         let message_max = HEADER_MAX + config.body_max(ni.limits.max_msg_size);
@@ -123,10 +128,10 @@ impl Rail {
         })
     }
 
-    /// Table entries for words and for messages: these, or any.
+    /// Allocates the table entries for words and for messages: these, or any.
     ///
     /// # Errors
-    /// When the library does not give them.
+    /// If the library does not grant them.
     pub(super) fn listen(
         &self,
         wanted: Option<[u32; 2]>,
@@ -139,7 +144,7 @@ impl Rail {
         ])
     }
 
-    /// Local memory, as an operation by this rail names it.
+    /// Returns local memory in the form that operations on this rail use.
     pub(super) fn near(&self, range: LocalRange, user: u64) -> Near {
         Near {
             md: self.all_md,
@@ -151,7 +156,7 @@ impl Rail {
 }
 
 impl Rails {
-    /// Of a rank with `own` rails; where the memory of all ranks is reached is in `places`.
+    /// Returns the lanes of a rank with `own` rails. `places` lists where the memory of each rank is.
     pub(super) fn new(
         own: usize,
         places: Vec<Vec<Place>>,
@@ -169,7 +174,7 @@ impl Rails {
                 atomics: 0,
             }
         };
-        // Who has one may have peers with more, whose memory moves.
+        // A rank with one rail may have peers with more, whose memory moves.
         let several = places.iter().any(|places| places.len() > 1);
         let ways: Vec<_> = match several {
             false => Vec::new(),
@@ -186,12 +191,12 @@ impl Rails {
         }
     }
 
-    /// Whether any rank has more than one.
+    /// Returns true if any rank has more than one rail.
     pub(super) const fn are_several(&self) -> bool {
         !self.ways.is_empty()
     }
 
-    /// Bytes that are kept for a peer.
+    /// Returns the bytes kept for a peer.
     pub(super) const fn peer_len(&self) -> usize {
         if self.ways.is_empty() {
             0
@@ -200,7 +205,7 @@ impl Rails {
         }
     }
 
-    /// Lanes that work by which memory of a peer is reached now.
+    /// Returns the working lanes by which a peer's memory is accessible now.
     fn lanes(&self, rank: u32) -> LaneSet {
         let ways = self.ways.get(rank as usize);
         ways.map_or(LaneSet::EMPTY, |ways| {
@@ -208,7 +213,7 @@ impl Rails {
         })
     }
 
-    /// The lane of messages and words of a pair. `None` when none works.
+    /// Returns the home lane of a pair, for messages and words; `None` if no lane works.
     pub(super) fn home(&self, me: u32, rank: u32) -> Option<u8> {
         let Some(ways) = self.ways.get(rank as usize) else {
             return Some(0);
@@ -221,7 +226,7 @@ impl Rails {
         ways.map_or(LaneSet::EMPTY, |ways| ways.fences.fenced())
     }
 
-    /// Operations towards a rank.
+    /// Returns the split operations to a rank.
     fn towards(&self, rank: u32) -> Vec<u32> {
         let all = self.striped.iter();
         all.filter(|(_, striped)| striped.is_towards(rank))
@@ -229,24 +234,24 @@ impl Rails {
             .collect()
     }
 
-    /// Whether there is something to do without an event, and at once.
+    /// Returns true if there is work to do immediately, without an event.
     pub(super) fn have_news(&self) -> bool {
         !self.asked.is_empty() && self.leaving.is_empty()
     }
 
-    /// Whether operations by several lanes wait for room.
+    /// Returns true if split operations wait for room.
     pub(super) const fn are_hungry(&self) -> bool {
         self.hungry
     }
 
-    /// Whether lanes are closed as soon as the library lets go of entries.
+    /// Returns true if lanes will be closed once the library releases entries.
     pub(super) fn are_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 }
 
 impl Portals {
-    /// The rail of messages and words to a peer, and what the peer is called there.
+    /// Returns the rail for messages and words to a peer, and the peer's process on it.
     pub(super) fn home(&self, to: u32) -> (&Rail, Process) {
         let (peer, lane) = (self.peer(to), self.peer(to).home);
         let place = self.place(to, lane.into());
@@ -254,7 +259,7 @@ impl Portals {
         (&self.ground.rails[usize::from(lane)], process)
     }
 
-    /// The lane by which atomics of a peer's memory go, and all that goes with them.
+    /// Returns the lane of atomics on a peer's memory, and of the operations that belong to them.
     pub(super) fn lane_of_atomics(&self, to: u32) -> Bound {
         let Some(ways) = self.rails.ways.get(to as usize) else {
             return Bound::By(0);
@@ -269,7 +274,7 @@ impl Portals {
         }
     }
 
-    /// The rail by which atomics come when memory has left its tables on some rails.
+    /// Returns the rail of atomics for our memory, after it has left its tables on some rails.
     fn rail_of_atomics(&self, now: u32, left: LaneSet) -> u32 {
         let up = self.peers.iter().zip(&self.rails.ways);
         let up = up.filter(|(peer, _)| peer.life == Life::Up);
@@ -278,7 +283,7 @@ impl Portals {
         rail_of_atomics(now, left, common)
     }
 
-    /// The same for task lists and names, which are on the first rail.
+    /// Returns the lane of task lists and names, which are on the first rail.
     pub(super) fn lane_of_lists(&self, to: u32) -> Bound {
         let Some(ways) = self.rails.ways.get(to as usize) else {
             return Bound::By(0);
@@ -292,7 +297,7 @@ impl Portals {
         }
     }
 
-    /// What a peer is called on a lane, and the table entry of its memory there.
+    /// Returns a peer's process on a lane, and the table entry of its memory there.
     pub(super) fn place(&self, to: u32, lane: u32) -> Option<(Process, u32)> {
         match self.rails.ways.get(to as usize) {
             Some(ways) => {
@@ -307,18 +312,20 @@ impl Portals {
     }
 }
 
-/// How what is bound to one lane reaches a peer.
+/// Availability of an operation's only possible lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     By(u32),
-    /// The lane has failed. The peer will answer, or is found dead.
+    /// The lane has failed. The peer will answer, or be found dead.
     Later,
-    /// The peer has answered, and there is no lane.
+    /// The peer has answered, and the lane cannot be used.
     Never,
 }
 
-/// The first rail by which all are reached, or as many as the first one reaches. But it stays the same as long as its table is
-/// open: what is under way there, and what others send who have not heard, would meet what comes by another one.
+/// Returns the first rail that reaches all peers, or 0 if there is none.
+///
+/// The rail does not change while its table is open. Otherwise atomics in flight there, and those of peers that have not heard of
+/// the change, could run concurrently with atomics on another rail.
 fn rail_of_atomics(now: u32, left: LaneSet, common: LaneSet) -> u32 {
     if left.has(now) {
         common.iter().next().unwrap_or(0)
@@ -327,13 +334,13 @@ fn rail_of_atomics(now: u32, left: LaneSet, common: LaneSet) -> u32 {
     }
 }
 
-/// As long as pieces have not shown how fast rails are, their weights say it.
+/// Returns the speeds of the rails by weight, used until pieces have shown the real ones.
 pub(super) fn speeds(interfaces: &[Interface]) -> Speeds {
     let weights = interfaces.iter().map(|one| one.weight);
     Speeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
 }
 
-/// Of a rail of the greatest weight.
+/// Assumed speed of a rail with the greatest weight.
 const SPEED: Speed = Speed {
     latency_ns: 3_500,
     bytes_per_us: 11_000,
@@ -346,11 +353,11 @@ mod tests {
     #[test]
     fn atomics_stay_on_a_rail_whose_table_is_open() {
         let lanes = LaneSet::from_bits;
-        // The first rail failed for a rank that is dead by now, and atomics went to the second one.
+        // The first rail failed for a rank that has died since, and atomics moved to the second one.
         assert_eq!(rail_of_atomics(0, lanes(0b0001), lanes(0b1110)), 1);
         assert_eq!(rail_of_atomics(1, lanes(0b1000), lanes(0b0111)), 1);
         assert_eq!(rail_of_atomics(1, lanes(0b0010), lanes(0b0101)), 0);
-        // There is none by which all are reached.
+        // No rail reaches all peers.
         assert_eq!(rail_of_atomics(2, lanes(0b0100), lanes(0)), 0);
         assert_eq!(rail_of_atomics(0, lanes(0b1000), lanes(0)), 0);
     }

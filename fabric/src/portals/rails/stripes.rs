@@ -1,4 +1,4 @@
-//! Long puts and gets in pieces, by all lanes to a peer.
+//! Long puts and gets, split into pieces over all lanes to a peer.
 
 use super::super::{
     calls::Refused,
@@ -13,27 +13,27 @@ use crate::{
     memory::RemoteRegion,
 };
 
-/// A put or a get under way by several lanes.
+/// A put or a get in flight on several lanes.
 #[derive(Debug)]
 pub(super) struct Striped {
     to: u32,
     stripe: Stripe,
-    /// Pieces of each lane whose ends were not told.
+    /// Pieces in flight on each lane.
     told_not: [u32; RAILS_MAX],
-    /// Lanes that this command goes without, though they work: nothing of it can still arrive there.
+    /// Working lanes that this command does not use. None of its pieces can still arrive there.
     without: LaneSet,
-    /// It ends so, as soon as all pieces have ended.
+    /// Failure of the command, reported once all pieces have completed.
     failure: Option<Failure>,
-    /// Why a lane was left, for when there is no other.
+    /// Reason why a lane was left, reported if no other is left.
     cause: Option<Failure>,
-    /// A lane was left because memory is not behind its table any more, and the word that says where it is now is on its way.
+    /// True if a lane was left because the memory has moved to another table, and the word with the new one is on its way.
     moved: bool,
 }
 
-/// How a command by several lanes ends.
+/// Result of a split command.
 enum Ending {
     Done,
-    /// Nothing of it is under way. It is to begin anew when the peer has said where its memory is.
+    /// Nothing is in flight. Restart the command when the peer has announced where its memory is.
     Anew,
     Failed(Failure),
 }
@@ -43,7 +43,7 @@ impl Striped {
         self.to == rank
     }
 
-    /// What failed lanes had goes by others, once they are fenced.
+    /// Releases the pieces of failed lanes for other lanes, once the lanes are fenced.
     fn repeat(&mut self, fenced: LaneSet) {
         for lane in self.without.or(fenced).iter() {
             if self.told_not[lane as usize] == 0 {
@@ -52,7 +52,7 @@ impl Striped {
         }
     }
 
-    /// How it has ended, if it has.
+    /// Returns the result, if the command has ended.
     fn end(&mut self) -> Option<Ending> {
         if self.failure.is_some() {
             let told = self.told_not == [0; RAILS_MAX];
@@ -68,7 +68,7 @@ impl Striped {
 }
 
 impl Portals {
-    /// Whether a move may go by any lane; then it has begun.
+    /// Starts a move over several lanes, if possible. Returns false if the move must use one lane.
     pub(in super::super) fn stripe(&mut self, slot: u32, work: &Work) -> bool {
         let Some((local, key)) = ends_of(work) else {
             return false;
@@ -98,7 +98,7 @@ impl Portals {
         true
     }
 
-    /// The home, if memory is reached by it.
+    /// Returns the home lane, or another lane if the memory is not accessible by the home lane.
     fn lane_of_short(&self, to: u32) -> LaneSet {
         let lanes = self.rails.lanes(to);
         let home = LaneSet::EMPTY.with(self.peer(to).home.into());
@@ -111,7 +111,7 @@ impl Portals {
         }
     }
 
-    /// Gives lanes what they take of an operation, or ends it.
+    /// Passes to the lanes what they have room for, or ends the operation.
     fn go_on(&mut self, slot: u32) {
         let Some(mut striped) = self.rails.striped.remove(&slot) else {
             return;
@@ -134,7 +134,7 @@ impl Portals {
         }
     }
 
-    /// Whether a lane was left, so that others may take more.
+    /// Passes pieces to the lanes. Returns true if a lane was left, so that others may take more.
     fn feed(&mut self, slot: u32, work: &Work, striped: &mut Striped) -> bool {
         for lane in striped.stripe.lanes().iter() {
             while striped.failure.is_none() {
@@ -178,7 +178,7 @@ impl Portals {
         }
     }
 
-    /// A piece has ended.
+    /// Handles the completion of a piece.
     pub(in super::super) fn handle_piece_end(
         &mut self,
         slot: u32,
@@ -229,7 +229,7 @@ impl Portals {
         striped.stripe.handle_failed(lane, others);
     }
 
-    /// No operation towards a peer begins anything by this lane any more.
+    /// Stops all operations to a peer from using this lane.
     pub(super) fn leave_lane(&mut self, rank: u32, lane: u32) {
         let others = self.rails.lanes(rank);
         for slot in self.rails.towards(rank) {
@@ -244,7 +244,7 @@ impl Portals {
         slots.for_each(|slot| self.go_on(slot));
     }
 
-    /// There may be room for those who found none.
+    /// Continues operations that found no room before.
     pub(in super::super) fn feed_stripes(&mut self) {
         if self.credits > RESERVED && std::mem::take(&mut self.rails.hungry) {
             let slots: Vec<_> = self.rails.striped.keys().copied().collect();
@@ -256,7 +256,7 @@ impl Portals {
         }
     }
 
-    /// Nobody is there any more.
+    /// Fails the operations to a dead peer.
     pub(in super::super) fn give_up_stripes(&mut self, rank: u32) {
         for slot in self.rails.towards(rank) {
             if let Some(striped) = self.rails.striped.get_mut(&slot) {
@@ -267,7 +267,7 @@ impl Portals {
     }
 }
 
-/// What a put or a get moves.
+/// Returns the memory that a put or a get moves.
 const fn ends_of(work: &Work) -> Option<(LocalRange, RemoteRegion)> {
     match work.deed {
         Deed::Put(local, key, _) | Deed::Get(local, key) => Some((local, key)),
@@ -275,7 +275,7 @@ const fn ends_of(work: &Work) -> Option<(LocalRange, RemoteRegion)> {
     }
 }
 
-/// Pieces are of ranges of this process.
+/// Converts an offset in local memory.
 fn in_memory(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! What comes while the thread that waits for events has the queues.
+//! Arrivals while the helper thread has the queues.
 
 use super::{FAMILIES, World};
 use crate::driver::{Armed, Down, Driver};
@@ -9,7 +9,7 @@ fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
         let mut world = World::new(family, 2);
         world.rank(0).ground.queues.send_away();
         assert!(world.sends(1, 0, 7, 8));
-        // It is in the queue, as the adapter has acknowledged it.
+        // The message is in the queue, because the adapter has acknowledged it.
         while world.rank(1).peer(0).answers == 0 {
             world.turn(1);
         }

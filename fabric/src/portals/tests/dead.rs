@@ -1,4 +1,4 @@
-//! Peers that are given up where the library never has done with what is under way to them.
+//! Dead peers over libraries that never complete operations to them.
 
 use super::{FAMILIES, World};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl World {
-    /// As over the published library, with so many events.
+    /// Returns a world over a library treated as the published one, with this many events.
     fn published(family: &str, ranks: usize, events: u32) -> Self {
         let config = PortalsConfig {
             events,
@@ -23,7 +23,7 @@ impl World {
         world
     }
 
-    /// Rank 0 sends to another, without a turn, as much as there is room for.
+    /// Sends from rank 0 as much as there is room for, without a turn. Returns the number of messages.
     fn stuff(&mut self, to: u32, len: usize) -> u64 {
         (0..)
             .take_while(|number| self.sends(0, to, *number, len))
@@ -45,7 +45,7 @@ fn messages_to_the_dead_keep_no_room_and_may_end_late() {
     world.gives_up(1..=4);
     let sent = world.stuff(5, LEN);
     assert_eq!(sent, 16, "the dead keep their room");
-    // Now those to the dead end nevertheless.
+    // Now the operations to the dead peers complete after all.
     world.until(|world| {
         let heard = world.heard(5).messages.len() as u64;
         heard == sent && world.rank(0).peer(5).outbox.is_empty()
@@ -91,7 +91,7 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
             ..PortalsConfig::default()
         };
         let mut world = World::of(family, 3, &config);
-        // Rank 1 is gone without a word.
+        // Rank 1 ends without a farewell.
         world.rank(1).ground.close();
         assert!(world.stuff(1, 8) > 0, "{family}");
         for _ in 0..100 {
@@ -115,7 +115,7 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
 #[test]
 fn whether_operations_to_the_dead_end_is_tried_where_it_is_only_reckoned() {
     for (habits, ends) in [("", true), ("ends-never", false)] {
-        // As over an adapter of the second BXI, whose numbers the library has but for failures.
+        // Treat the library as an adapter of the second BXI, whose numbers it shares except for failures.
         let config = PortalsConfig {
             family: Some("bxi2".to_owned()),
             published: true,

@@ -1,4 +1,4 @@
-//! Ranks over the software library, which refuses more than it does by itself.
+//! Ranks over the software library, which is made to refuse additional calls.
 
 mod away;
 mod dead;
@@ -22,7 +22,7 @@ use crate::driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, T
 
 const FAMILIES: [&str; 2] = ["sandia42", "portails4"];
 
-/// A rank's library is a process to others, so each has a copy, which stays loaded.
+/// Prepares a rank. Each rank is a process to the others, and loads its library, which stays loaded.
 pub(super) fn prepare(family: &str, config: PortalsConfig) -> Prepared {
     let test = env::current_exe().expect("the test's own name");
     let name = format!("libportals_{family}.so");
@@ -41,7 +41,7 @@ pub(super) fn prepare(family: &str, config: PortalsConfig) -> Prepared {
     Portals::prepare(config).expect("an interface")
 }
 
-/// Ranks that one thread drives in turns, and what they heard.
+/// Ranks that one thread drives in turns, and what their sinks received.
 struct World {
     ranks: Vec<(Portals, Heard)>,
     end: Instant,
@@ -49,7 +49,7 @@ struct World {
 
 #[derive(Default)]
 struct Heard {
-    /// From whom, and the first bytes.
+    /// Sender and first bytes of each message.
     messages: Vec<(u32, u64)>,
     ended: Vec<(u64, Result<Option<u64>, Failure>)>,
     triggered: u32,
@@ -58,7 +58,7 @@ struct Heard {
 }
 
 impl World {
-    /// With two slabs of two long messages, and sixteen events.
+    /// Returns a world with two slabs, each for two long messages, and sixteen events.
     fn new(family: &str, ranks: usize) -> Self {
         Self::by_rails(family, ranks, &[])
     }
@@ -104,14 +104,14 @@ impl World {
         assert!(now() < self.end, "nothing happens");
     }
 
-    /// All make turns until something is so.
+    /// Lets all ranks make turns until a condition holds.
     fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         while !done(self) {
             (0..self.ranks.len()).for_each(|rank| self.turn(rank));
         }
     }
 
-    /// Whether there was room.
+    /// Sends a message. Returns true if there was room.
     fn sends(&mut self, from: usize, to: u32, number: u64, len: usize) -> bool {
         let command = Command::Message {
             to: Peer(to),

@@ -11,7 +11,7 @@ use crate::{
 };
 
 const NAME: u64 = 5 << 32 | 7;
-/// A table entry that nobody has.
+/// A table entry that does not exist.
 const NOWHERE: u32 = 200;
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
         assert!(matches!(self.rank(rank).post(command), Post::Posted));
     }
 
-    /// Rank 1 names memory.
+    /// Gives memory of rank 1 a name.
     fn names(&mut self) -> Region {
         let region = self.rank(1).allocate(4096).expect("memory");
         let name = Command::Name {
@@ -30,7 +30,7 @@ impl World {
         region
     }
 
-    /// Rank 1 posts a list of one count of its own.
+    /// Posts a list at rank 1 with one count of its own.
     fn lists(&mut self, counters: &Counters, threshold: u64, token: u64) {
         let task = Task {
             when: When {
@@ -51,8 +51,8 @@ impl World {
         self.posts(1, command);
     }
 
-    /// Rank 1 posts a list of counts at rank 0, which has no room for any, so that all of them are to be sent again. The library
-    /// takes nothing then.
+    /// Posts a list at rank 1 of counts at rank 0, which has no room for them, so all must be resent. The library refuses the
+    /// resends.
     fn counts_in_vain(&mut self, tasks: u64) -> Arc<Ni> {
         let [own, theirs] =
             [1, 0].map(|rank| Counters::for_tasks(self.rank(rank), 1).expect("memory"));
@@ -69,7 +69,7 @@ impl World {
             },
         };
         let tasks: Vec<_> = (0..tasks).map(task).collect();
-        // Where there is no table entry, there is no room either.
+        // A missing table entry has the same effect as a lack of room.
         let lists = std::mem::replace(&mut self.rank(1).peer_mut(0).address.tables.lists, NOWHERE);
         let ni = self.rank(1).ground.ni.clone();
         ni.refuse("PtlPut", "PTL_NO_SPACE", None);
@@ -84,7 +84,7 @@ impl World {
         ni
     }
 
-    /// A list of this token ends with what to do.
+    /// Waits for a list of this token to fail with a remedy in its error.
     fn advises(&mut self, token: u64) {
         self.until(|world| !world.heard(1).ended.is_empty());
         let ended = self.heard(1).ended.pop();
@@ -204,7 +204,7 @@ fn who_has_counts_for_which_a_peer_has_no_room_sleeps() {
         let ni = world.counts_in_vain(1);
         world.naps(1);
         ni.obey();
-        // Now it is the peer that has no room.
+        // Now the library has room, and the peer has none.
         world.naps(1);
         assert!(world.heard(1).ended.is_empty(), "{family}: given up");
     }
@@ -227,7 +227,7 @@ fn who_sleeps_does_not_wait_for_ever_for_a_name_to_find_room() {
         world.rests(1);
     }
     let asked = ni.obey();
-    // A second, in naps of 4 ms.
+    // A second in total, in naps of 4 ms.
     assert!((256..2000).contains(&asked), "{asked} times");
     world.advises(1);
 }

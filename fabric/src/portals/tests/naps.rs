@@ -1,4 +1,4 @@
-//! Whoever waits for room that nobody tells of sleeps meanwhile, and goes on when there is some.
+//! Waiting for room that is never signaled: a rank sleeps meanwhile, and continues once there is room.
 
 use super::{FAMILIES, World};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl World {
-    /// A rank has something to wait for, and sleeps. What it tries for that may end a sleep, once for each.
+    /// Lets a rank sleep while it waits for something. Each of its retries may end one sleep.
     pub(super) fn naps(&mut self, rank: usize) {
         for _ in 0..100 {
             (0..self.ranks.len()).for_each(|rank| self.turn(rank));
@@ -22,7 +22,7 @@ impl World {
         assert!(matches!(self.rank(rank).post(command), Post::Posted));
     }
 
-    /// Rank 0 gets memory of rank 1, of so many bytes.
+    /// Rank 0 gets `len` bytes of memory of rank 1.
     fn gets(&mut self, key: RemoteRegion, into: &Region, len: usize) {
         let get = Command::Get {
             to: Peer(1),
@@ -39,7 +39,7 @@ impl World {
         assert!(matches!(ended[..], [(1, Ok(None))]), "{ended:?}");
     }
 
-    /// Rank 0 waits for nothing but events.
+    /// Asserts that rank 0 waits only for events.
     fn waits_for_nothing(&mut self) {
         self.until(|world| !world.rank(0).lists.wait());
         assert_eq!(self.rank(0).arm(), Armed::Ready);
@@ -59,7 +59,7 @@ impl World {
         self.takes(rank, watch);
     }
 
-    /// Rank 0 is to add to a counter as soon as another one of its own has come to a threshold.
+    /// Posts a list at rank 0 that adds to a counter once another of its own counters reaches a threshold.
     fn counts(&mut self, when: (&Counters, u64), to: usize, at: &Counters, by: u64) {
         let task = Task {
             when: When {
@@ -143,7 +143,7 @@ fn who_waits_for_a_name_that_a_peer_has_not_given_sleeps() {
             region: &there,
         };
         world.takes(1, name);
-        // Nothing else wakes it.
+        // Only the timer wakes the rank.
         while world.heard(0).ended.is_empty() {
             world.rests(0);
         }
@@ -175,7 +175,7 @@ fn a_task_for_whose_wait_there_is_no_room_is_looked_at_between_sleeps_and_armed_
         let mut world = World::new(family, 2);
         let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
         let ni = world.rank(0).ground.ni.clone();
-        // Of each task two of these: that it begins is counted, and then it waits.
+        // Each task makes two of these calls: one to count that it begins, and one to wait.
         ni.refuse("PtlTriggeredCTInc", "PTL_NO_SPACE", Some(2));
         let ct = ni.ct_alloc().expect("a counter");
         assert!(ni.inc_when(ct, 1, (ct, 1)).is_err());
@@ -214,7 +214,7 @@ fn a_task_that_is_the_hosts_and_finds_no_room_is_done_after_a_sleep() {
         token: Token(2),
     };
     while matches!(world.rank(0).post(get()), Post::Posted) {}
-    // An adapter adds one at a time, so this is the host's.
+    // An adapter adds only one at a time, so the host must do this.
     world.counts((&own, 0), 1, &theirs, 2);
     world.watches(1, &theirs.at(0), 2);
     world.naps(0);
@@ -222,7 +222,7 @@ fn a_task_that_is_the_hosts_and_finds_no_room_is_done_after_a_sleep() {
     world.until(|world| world.heard(1).reached == [9]);
 }
 
-/// Rank 0 is to count so often at rank 1 as soon as it has counted itself, in one list.
+/// Posts one list at rank 0 of `tasks` counts at rank 1, which wait for a count of rank 0.
 fn counts_at(world: &mut World, own: &Counters, theirs: &Counters, tasks: u64) {
     let task = |_| Task {
         when: When {
@@ -330,7 +330,7 @@ fn what_never_finds_room_is_given_up_by_who_sleeps_too() {
     }
     assert_eq!(world.heard(0).down, [(1, Down::Failed)]);
     let asked = ni.obey();
-    // A second, in naps of 4 ms.
+    // A second in total, in naps of 4 ms.
     assert!((256..2000).contains(&asked), "{asked} times");
     assert!(asked < REFUSALS_MAX);
 }

@@ -1,4 +1,4 @@
-//! Ranks over a library that says little by itself.
+//! Ranks over a library that reports as little as the specification allows.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -16,7 +16,7 @@ fn world(habits: &str) -> World {
     World::of("sandia42", 2, &config)
 }
 
-/// Whether something would end a sleep of the first rank.
+/// Returns true if something would end a sleep of the first rank.
 fn is_called(world: &mut World) -> bool {
     let fds = world.rank(0).wait_on();
     let mut fds: Vec<_> = fds
@@ -35,7 +35,7 @@ fn what_has_ended_one_sleep_does_not_end_the_next_one() {
     for habits in ["", "polled-only"] {
         let mut world = world(habits);
         for number in 0..3 {
-            // It may be called for what came meanwhile, but not for ever.
+            // The rank may be woken for earlier arrivals, but not forever.
             while world.rank(0).arm() != Armed::Ready || is_called(&mut world) {
                 world.turn(0);
             }

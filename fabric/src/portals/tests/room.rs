@@ -1,4 +1,4 @@
-//! A library that has no room now, or never.
+//! A library that has no room for a while, or never.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl World {
-    /// The command of this number, of rank 0 at memory of rank 1: a put, a get, an addition or an exchange. Whether there was
-    /// room.
+    /// Posts the command of this number from rank 0 to memory of rank 1: a put, a get, an addition or an exchange. Returns true
+    /// if there was room.
     fn does(&mut self, number: usize, there: RemoteRegion, own: &Region) -> bool {
         let at = 8 * number;
         let near = own.range().slice(at, 8);
@@ -47,7 +47,7 @@ impl World {
         matches!(self.rank(0).post(command), Post::Posted)
     }
 
-    /// Rank 1 sends long messages to rank 0 until one is refused, as that makes no turns. How many.
+    /// Sends long messages from rank 1 until rank 0, which makes no turns, refuses one. Returns the number of messages.
     fn fill(&mut self) -> u64 {
         let mut sent = 0;
         while self.rank(1).ground.counters.refused.get() == 0 {
@@ -102,7 +102,7 @@ fn who_cannot_be_let_in_again_is_lost() {
     }
 }
 
-/// What so many commands have left of memory.
+/// Asserts the contents of memory after this many commands.
 fn check_memory(there: &Region, own: &Region, count: usize) {
     let word = |region: &Region, at| region.atomic_u64(at).load(Relaxed);
     for number in 0..count {
@@ -115,12 +115,13 @@ fn check_memory(there: &Region, own: &Region, count: usize) {
     assert_eq!(word(there, ADDED), count as u64 / 4);
 }
 
-/// Where gets find [`SEEN`], and where additions go.
+/// Offset at which gets find [`SEEN`].
 const HELD: usize = 8000;
+/// Offset of the target of additions.
 const ADDED: usize = 8008;
 const SEEN: u64 = 0x5ee9;
 
-/// Calls that may find no room.
+/// Calls that are made to find no room.
 const CALLS: [&str; 6] = [
     "PtlPut",
     "PtlGet",

@@ -1,4 +1,4 @@
-//! Entries of task lists that the library does not let go of.
+//! Entries of task lists that the library does not release.
 
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -17,14 +17,13 @@ impl World {
         assert!(matches!(self.rank(rank).post(command), Post::Posted));
     }
 
-    /// A rank sleeps until it is time to look again, which nothing else tells it, and makes a turn. How often it was woken for
-    /// something else before that.
+    /// Lets a rank sleep until its timer ends, and make a turn. Returns how often it was woken for other reasons before.
     pub(super) fn sleeps(&mut self, rank: usize) -> u32 {
         let others = (0..10).find(|_| self.rests(rank));
         others.expect("it does not rest")
     }
 
-    /// A rank sleeps, if it may, and makes a turn. Whether it was time to look again.
+    /// Lets a rank sleep if it may, and make a turn. Returns true if its timer had ended.
     pub(super) fn rests(&mut self, rank: usize) -> bool {
         let waits = self.rank(rank).wait_on().into_iter();
         let fds = waits.map(|wait| match wait {

@@ -83,7 +83,7 @@ pub unsafe fn eq_poll<P: Profile>(
     let taken = || {
         wanted(event, "event")?;
         index_place::<P>(which)?;
-        // SAFETY: as many as said.
+        // SAFETY: the caller promises an array of this length.
         let queues = unsafe { objects::<P>(Kind::Eq, queues, count, "eq_handles") }?;
         let nic = common(&queues).ok_or(Error::ArgInvalid("eq_handles: of several interfaces"))?;
         let ids: Vec<EqId> = queues.iter().map(|(_, id)| EqId(*id)).collect();
@@ -131,7 +131,7 @@ unsafe fn objects<P: Profile>(
     if handles.is_null() || count == 0 {
         return Err(Error::ArgInvalid(name));
     }
-    // SAFETY: as many as said, and not null.
+    // SAFETY: the caller promises an array of this length, and it is not null.
     let handles = unsafe { std::slice::from_raw_parts(handles, count as usize) };
     let objects = handles
         .iter()
@@ -223,12 +223,12 @@ pub unsafe fn ct_poll<P: Profile>(
     let polled = || {
         let event = wanted(event, "event")?;
         index_place::<P>(which)?;
-        // SAFETY: as many as said.
+        // SAFETY: the caller promises an array of this length.
         let counters = unsafe { objects::<P>(Kind::Ct, counters, count, "ct_handles") }?;
         if thresholds.is_null() {
             return Err(Error::ArgInvalid("tests"));
         }
-        // SAFETY: as many as said, and not null.
+        // SAFETY: the caller promises an array of this length, and it is not null.
         let thresholds = unsafe { std::slice::from_raw_parts(thresholds, count as usize) };
         let timeout = time::<P>(timeout);
         let awaited = counters.iter().zip(thresholds.iter().copied());

@@ -155,7 +155,7 @@ pub unsafe fn set_map<P: Profile>(ni: P::Handle, size: u64, map: *const Process)
         if map.is_null() || size == 0 {
             return Err(Error::ArgInvalid("mapping"));
         }
-        // SAFETY: as many as said, and not null.
+        // SAFETY: the caller promises an array of this length, and it is not null.
         let map = unsafe { std::slice::from_raw_parts(map, size) };
         let map: Vec<_> = map
             .iter()
