@@ -1,4 +1,4 @@
-//! What libibverbs looks like in memory: the structures and constants that this driver uses of `infiniband/verbs.h`.
+//! Binary interface of libibverbs: the structures and constants of `infiniband/verbs.h` that this driver uses.
 //!
 //! `layout.rs` compares all of it with the header of the machine that builds the tests. What the header has as inline
 //! functions goes through the table in [`Context`]: so does polling, by the plain `poll_cq`, because the newer
@@ -16,7 +16,7 @@ pub(super) struct Context {
     pub(super) num_comp_vectors: c_int,
 }
 
-/// Only those that have no function of their own are named.
+/// Table of functions. Only those that have no exported function of their own are named.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Ops {
@@ -35,7 +35,7 @@ pub(super) struct Ops {
 pub(super) type PostReceive<T> =
     unsafe extern "C" fn(*mut T, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int;
 
-/// Things that are only pointed to.
+/// Types that are only used behind pointers.
 #[derive(Debug)]
 pub(super) enum Device {}
 #[derive(Debug)]
@@ -127,7 +127,7 @@ pub(super) struct DeviceAttributes {
     pub(super) phys_port_cnt: u8,
 }
 
-/// Only its first part is filled in by the function that the library exports.
+/// Attributes of a port. The function that the library exports fills in only the first part.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortAttributes {
@@ -279,7 +279,7 @@ pub(super) struct Detail {
     pub(super) key: u32,
 }
 
-/// One word, or two halves.
+/// A word, or its two halves.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Second(pub(super) [u32; 2]);

@@ -1,4 +1,4 @@
-//! Where a rank can be reached, as bytes that the bootstrap carries to its peers.
+//! A rank's address, as bytes that the bootstrap carries to its peers.
 //!
 //! ```text
 //! version u8 | mtu u8 | lid u16 | datagram queue pair u32 | its key u32 | incarnation u32 | gid 16 bytes
@@ -15,29 +15,29 @@ use super::{
 };
 use crate::random::Random;
 
-/// Where a rank can be reached.
+/// Address of a rank: its first port, its datagram queue pair and its table of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
-    /// 1 to 5 for 256 to 4096 bytes.
+    /// MTU as verbs encodes it: 1 to 5 for 256 to 4096 bytes.
     pub(super) mtu: u8,
-    /// The queue pair that takes words about connections, and its key.
+    /// Number of the queue pair that receives datagrams, and the key that these must carry.
     pub(super) qpn: u32,
     pub(super) qkey: u32,
     pub(super) incarnation: u32,
-    /// Where peers look up its regions.
+    /// Table where peers look up its regions.
     pub(super) table: Remote,
     /// Reads of one queue pair that its first port serves at a time.
     pub(super) reads: u8,
-    /// Its first port's link is Ethernet rather than InfiniBand.
+    /// True if the link of its first port is Ethernet rather than InfiniBand.
     pub(super) ethernet: bool,
-    /// It hears parcels.
+    /// True if it accepts parcels.
     pub(super) parcels: bool,
 }
 
 impl Address {
-    /// Of a rank with this first port.
+    /// Makes the address of a rank with this first port.
     pub(super) const fn new(first: &Far, qkey: u32, table: Remote, parcels: bool) -> Self {
         Self {
             gid: first.gid,
@@ -53,14 +53,14 @@ impl Address {
         }
     }
 
-    /// How long it is with these doors.
+    /// Returns the length in bytes of an address with these doors.
     pub(super) fn len(doors: Option<&Doors>) -> usize {
         let mut bytes = Vec::new();
         doors.into_iter().for_each(|doors| doors.encode(&mut bytes));
         LEN + bytes.len()
     }
 
-    /// With the doors that peers find ready, or only the ports.
+    /// Returns the wire form. `doors` are the queue pairs that peers find ready, or only the further ports.
     pub(super) fn encode(&self, doors: Option<&Doors>) -> Vec<u8> {
         let mut bytes = vec![VERSION, self.mtu];
         bytes.extend(self.lid.to_le_bytes());
@@ -84,8 +84,10 @@ impl Address {
         bytes
     }
 
+    /// Reads the address of `rank`, in a job of `ranks` ranks.
+    ///
     /// # Errors
-    /// What is wrong with the address of this rank, in a job of so many.
+    /// The bytes are no valid address. The text names the rank and the defect.
     pub(super) fn parse(
         rank: usize,
         bytes: &[u8],
@@ -132,10 +134,10 @@ impl Address {
         Ok((address, doors.transpose()?))
     }
 
-    /// Whether this rank's first port and a peer's can reach each other.
+    /// Checks that this rank's first port and a peer's can reach each other.
     ///
     /// # Errors
-    /// That they cannot, and what to set.
+    /// One is InfiniBand and the other Ethernet. The text says what to set.
     pub(super) fn check_kind(&self, rank: usize, peer: &Self) -> io::Result<()> {
         let kind = |ethernet| {
             if ethernet {
@@ -156,14 +158,15 @@ impl Address {
         Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
 
-    /// The number of the first packet from this rank to a peer by the first of the queue pairs that both have made before they
-    /// knew each other: both know it, and nobody who does not know their addresses.
+    /// Returns the number of the first packet from this rank to a peer, by the first of the queue pairs that both made before
+    /// they knew each other. It follows from the two addresses, so both ranks know it, and a process without the addresses does
+    /// not.
     pub(super) fn psn(&self, peer: &Self) -> u32 {
         let both = u64::from(self.qkey) << 32 | u64::from(peer.qkey);
         u32::try_from(Random::new(both).bits() & u64::from(PSN_MAX)).unwrap_or(0)
     }
 
-    /// Its first port.
+    /// Returns its first port.
     pub(super) const fn first(&self) -> Far {
         Far {
             gid: self.gid,
@@ -179,7 +182,7 @@ impl Address {
 
 const VERSION: u8 = 5;
 const LEN: usize = 48;
-// The flags.
+// Bits of the byte of flags.
 const PARCELS: u8 = 1;
 const DOORS: u8 = 2;
 const PORTS: u8 = 4;

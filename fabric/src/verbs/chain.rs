@@ -1,8 +1,8 @@
-//! Posting to a peer's queue pair: at once, or together with what else begins in the same turn.
+//! Posting to a peer's queue pair: immediately, or together with other requests of the same turn.
 //!
-//! Each post is a doorbell, and to some devices a system call. Tasks of lists begin in the middle of a turn, often some to one
-//! peer; so while they do, their requests gather, and leave in one chain. As a queue pair works in its order, the last request
-//! of a chain completes for all.
+//! Each post rings a doorbell, which costs a system call on some devices. Tasks of lists begin in the middle of a turn, often
+//! several for one peer. So their requests are gathered meanwhile, and posted as one chain. A queue pair works in order, so the
+//! last request of a chain completes for all of them.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use super::{
     way::{To, Way},
 };
 
-/// What waits to be posted to a peer's queue pair in one go.
+/// Requests gathered for a peer's queue pair, which are posted in one call.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     works: Vec<Work<'static>>,
@@ -27,7 +27,7 @@ impl Chain {
 }
 
 impl Outbox {
-    /// Posts requests of which the last one completes as the flight, to the queue pair of the flight's lane.
+    /// Posts requests to the queue pair of the flight's lane. The last request completes as the flight.
     pub(super) fn post(
         &mut self,
         link: &mut Link,
@@ -48,7 +48,7 @@ impl Outbox {
         way.strand(id, posted)
     }
 
-    /// Posts the requests of a step, or has them wait for others to the same peer.
+    /// Posts the requests of a step, or gathers them if `gathers` is set.
     pub(super) fn post_step(
         &mut self,
         link: &mut Link,
@@ -74,7 +74,7 @@ impl Outbox {
         posted
     }
 
-    /// Posts what has gathered for a lane of a peer.
+    /// Posts the requests gathered for a lane of a peer.
     pub(super) fn post_chain(&mut self, link: &mut Link, lane: usize) -> io::Result<()> {
         let Some(way) = link.ways.get_mut(lane) else {
             return Ok(());
@@ -94,7 +94,7 @@ impl Outbox {
         way.strand(id, posted)
     }
 
-    /// Posts bytes that the device copies. `seen`: whether its completion matters.
+    /// Posts bytes that the device copies. With `seen`, the request asks for a completion.
     pub(super) fn post_inline(
         &mut self,
         link: &mut Link,
@@ -127,7 +127,7 @@ impl Outbox {
         self.add(flight.to.lane, requests);
     }
 
-    /// Nothing is posted behind what could not be.
+    /// Posts requests, unless an earlier one could not be posted: nothing may follow that one.
     fn give(&self, way: &Way, works: &[Work<'_>]) -> io::Result<()> {
         let Some(qp) = way.qp.as_ref().filter(|_| !way.is_spoilt()) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -138,7 +138,8 @@ impl Outbox {
 }
 
 impl Flight {
-    /// Notes that with it all messages have come that were posted to the same queue pair before, if they are kept.
+    /// Notes, if messages are kept for a retry, that all messages posted to the same queue pair before have arrived with this
+    /// one.
     fn stand_for(&mut self, link: &Link) {
         let behind = link.is_wide() && self.to.lane == link.home && link.left.is_empty();
         if behind && self.sent == 0 {
@@ -148,8 +149,8 @@ impl Flight {
 }
 
 impl Way {
-    /// Notes a flight that could not be posted, or only in part: no completion tells of it, and the device may work on its first
-    /// requests for as long as there is the queue pair.
+    /// Records a flight that could not be posted, or only in part. No completion will report it, and the device may work on its
+    /// first requests as long as the queue pair exists.
     fn strand(&mut self, flight: u64, posted: io::Result<()>) -> io::Result<()> {
         if posted.is_err() {
             self.stranded.push(flight);
@@ -207,7 +208,7 @@ mod tests {
         }
     }
 
-    /// A queue pair that was reset refuses requests, and tells of none.
+    /// A queue pair that was reset refuses requests, and completes none.
     #[test]
     #[ignore = "needs an RDMA device: run it in the virtual machine"]
     fn what_cannot_be_posted_ends_in_an_error_and_is_not_slept_over() {
@@ -221,7 +222,7 @@ mod tests {
             let _events = theirs.progress(64, &mut Ears::default());
         }
         let core = ours.core();
-        core.rails[0].says_last = Some(false); // so that it is not waited for
+        core.rails[0].says_last = Some(false); // do not wait for the device to say so
         core.link_or_new(1).ways[0].qp.as_ref().unwrap().reset();
         for token in [2, 3] {
             assert!(matches!(ours.post(put(&from, into, token)), Post::Posted));

@@ -1,4 +1,4 @@
-//! The end: what was posted still arrives, and peers in contact are told.
+//! Closing the driver: posted commands still arrive, and connected peers are notified.
 
 use std::{hint, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{core::Core, link::Link, parked::Want, rail::Rail, way::To, wire::Wor
 use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token, WaitOn};
 
 impl Core {
-    /// Says that this is the end to all who are connected, now or soon.
+    /// Begins the end: connected peers will be sent a goodbye, now or when their connection is complete.
     pub(super) fn begin_close(&mut self, how: Down) {
         self.closing = Some(how);
         self.datagrams.ends = true;
@@ -21,7 +21,7 @@ impl Core {
             let parked = link.parked.take();
             let naming: Vec<u32> = link.naming.iter().collect();
             for op in parked {
-                // A peer may wait for a count, and it needs no memory of ours.
+                // Keep counts: a peer may wait for one, and a count touches no memory of this rank.
                 if self.ops.get(op).is_some_and(|op| op.wish.counts() > 0) {
                     self.link_or_new(peer).parked.push(op, Want::Room);
                 } else {
@@ -30,7 +30,7 @@ impl Core {
             }
             for op in naming {
                 let counts = self.ops.get(op).is_some_and(|op| op.wish.counts() > 0);
-                // Nor does this rank give a name any more.
+                // Keep counts here as well, except for this rank itself, which will give no more names.
                 if peer == self.me || !counts {
                     self.abandon(op, Failure::Cancelled);
                 }
@@ -41,7 +41,7 @@ impl Core {
         }
     }
 
-    /// Turns until all has left, or so much time is over. Whether all has.
+    /// Makes turns until everything has left or `limit` has passed. Returns true if everything has left.
     pub(super) fn finish(&mut self, limit: Duration) -> bool {
         let limit = u64::try_from(limit.as_nanos())
             .unwrap_or(u64::MAX)
@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    /// Waits no more for names, of which some are never given: what was to be counted by them is not.
+    /// Stops waiting for names, some of which are never given. Counts by such a name are canceled.
     pub(super) fn forgo_names(&mut self) {
         self.names.forgone = true;
         for peer in (0..).take(self.links.len()) {
@@ -77,7 +77,7 @@ impl Core {
         }
     }
 
-    /// The last word to each peer, when nothing else waits for it.
+    /// Sends the goodbye to each peer for which nothing else is queued.
     fn say_bye(&mut self) {
         let Some(how) = self.closing else { return };
         for peer in (0..)
@@ -89,8 +89,8 @@ impl Core {
             let Some(link) = self.link(peer) else {
                 continue;
             };
-            // The last word may not overtake counts, for which the peer may wait, nor those by names, whose answers may be under
-            // way.
+            // The goodbye must not overtake counts, since the peer may wait for them. That includes counts by a name that the
+            // peer has not resolved yet.
             let waits = !link.asking.is_empty() || !link.naming.is_empty();
             let more = stuck
                 || waits
@@ -99,7 +99,7 @@ impl Core {
                 || link.is_busy_abroad();
             if link.owes_bye() && !more {
                 let (open, wide) = (link.open, link.is_wide());
-                // Words that are left may be counts.
+                // Control words still in the queue may be counts, which the goodbye must not overtake.
                 let first = link.words.is_empty();
                 if !open && first && self.talks_to(peer) {
                     let said = self.send_last_parcel(peer, how);
@@ -120,8 +120,8 @@ impl Core {
         }
     }
 
-    /// Where connections are scarce, those to peers that have heard the end are free at once: such a peer may be gone, and would
-    /// not answer who wants to take its connection down in good order.
+    /// Drops the connections to peers that have received the goodbye, if connections are scarce. Such a peer may have exited, and
+    /// would not answer a request to drain the connection.
     fn leave_told(&mut self) {
         if self.scarce.is_none() {
             return;
@@ -136,7 +136,7 @@ impl Core {
             .for_each(|peer| self.part(peer, Down::Finished));
     }
 
-    /// Whether nothing is left that a peer should hear.
+    /// Returns true if nothing is left that a peer should receive.
     fn is_finished(&self) -> bool {
         if !self.talks.are_over() || !self.have_words_left() || self.tasks.have_stuck() {
             return false;
@@ -151,8 +151,8 @@ impl Core {
             .any(|peer| self.touches_memory(peer))
     }
 
-    /// Nothing under way may touch memory of the application any more: it is free when the driver is gone. Whether that is so; if
-    /// not, devices have to be closed before.
+    /// Ends everything that touches memory of the application, which is free once the driver is dropped. Returns false if a
+    /// device may still touch some; then the devices must be closed first.
     pub(super) fn let_go(&mut self) -> bool {
         for peer in (0..).take(self.links.len()).collect::<Vec<_>>() {
             if self.touches_memory(peer) {
@@ -163,7 +163,7 @@ impl Core {
                 self.free_kept(peer);
             }
         }
-        // What was not begun never is, though what it waits for may come: its memory is free soon. A count is on none.
+        // Cancel commands that have not begun, even if they could begin later: their memory is free soon. Counts use none.
         for id in self.ops.all(|op| op.flights == 0 && op.wish.counts() == 0) {
             self.abandon(id, Failure::Cancelled);
         }
@@ -172,7 +172,7 @@ impl Core {
             .any(|peer| self.touches_memory(peer))
     }
 
-    /// Sleeps for a moment: whatever would end it sooner is in the descriptors.
+    /// Sleeps for at most `NAP_NS`. Any event on the descriptors ends the sleep sooner.
     fn nap(&self) {
         let sleep = &self.sleep;
         let timer = sleep.timer.wait_on();
@@ -193,7 +193,7 @@ impl Core {
     }
 }
 
-/// Hears nothing: whoever closed it wants no more.
+/// Ignores all events: the application has dropped the driver.
 struct Deaf;
 
 impl Sink for Deaf {

@@ -1,4 +1,4 @@
-//! What a rank opens its devices with.
+//! Configuration of the verbs driver.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,47 +7,49 @@ use crate::{
     counters::Counters,
 };
 
-/// How to open a [`Verbs`](super::Verbs).
+/// Settings to open a [`Verbs`](super::Verbs) with.
 #[derive(Clone, Debug)]
 pub struct VerbsConfig {
-    /// Which rank of the job this is.
+    /// Rank of this process in the job.
     pub rank: u32,
-    /// How many ranks the job has.
+    /// Number of ranks in the job.
     pub ranks: u32,
-    /// Which of its node's ranks this is: they take turns among ports.
+    /// Index of this rank among the ranks of its node, which take turns among the ports.
     pub place: u32,
-    /// The device, like `mlx5_0` or `mlx5_0:2` with its port; without one, ranks of a node take turns among the ports of one
-    /// network that are up: of InfiniBand, where there is any.
+    /// Device, like `mlx5_0`, or `mlx5_0:2` with its port. If `None`, the ranks of a node take turns among the active ports of
+    /// one network, which is InfiniBand if there is any.
     ///
-    /// Up to four with commas between them, `mlx5_0,mlx5_1`: the second of a rank reaches the second of another, and so on.
-    /// Messages of two ranks go by one of them, long puts and gets in pieces by all. `mlx5_0*2,mlx5_1` says that the first is
-    /// twice as fast; one of less than a quarter of the greatest weight is left aside until the others have failed.
+    /// Up to four devices may be named, with commas between them, like `mlx5_0,mlx5_1`. The second device of a rank reaches the
+    /// second device of another, and so on. The messages of two ranks go by one of them; long puts and gets are split over all.
+    /// `mlx5_0*2,mlx5_1` says that the first is twice as fast. A device of less than a quarter of the greatest weight is used
+    /// only when the others have failed.
     pub device: Option<String>,
-    /// The index of the port's address: one for all devices, or one for each that is named, in their order. Without one, each
-    /// takes that of RoCE v2 over IPv4 among its own, or the only one of InfiniBand.
+    /// Index of the port's address (GID): one for all devices, or one for each named device, in their order. If empty, each
+    /// device uses its address of RoCE v2, over IPv4 if possible, or the first address of InfiniBand.
     pub gid_index: Vec<u8>,
-    /// When ranks are connected; `None` is by the size of the job and its pattern.
+    /// Time at which ranks are connected. If `None`, the size of the job and its pattern decide.
     pub scheme: Option<Scheme>,
-    /// With whom ranks speak, where `scheme` is `None`. The same on all ranks.
+    /// Which ranks communicate, used if `scheme` is `None`. Must be the same on all ranks.
     pub pattern: Pattern,
-    /// The most ranks of a node, which share its adapter.
+    /// Greatest number of ranks on a node. They share its adapter.
     pub ranks_per_node: u32,
-    /// Peers that may be connected to at a time, at least two; `None` is by what the device has for each rank of the node.
+    /// Peers that may be connected at a time, at least two. If `None`, the device's queue pairs are divided among the ranks of
+    /// the node.
     pub connections_max: Option<u32>,
-    /// Bytes of the application's memory that may be registered at a time, counted for each device, besides what
-    /// [`Driver::allocate`](crate::driver::Driver::allocate) gave. What does not fit goes in messages, or waits.
+    /// Bytes of the application's memory that may be registered at a time, counted for each device. Memory from
+    /// [`Driver::allocate`](crate::driver::Driver::allocate) does not count. Transfers beyond it go as messages, or wait.
     pub pinned_max: u64,
-    /// How long a device sends again what is not answered, before the peer counts as gone: at least half of it, as devices know
-    /// powers of two only.
+    /// Time for which a device resends an unacknowledged packet before the peer counts as failed. Devices only know powers of
+    /// two, so the actual time is between half of this and all of it.
     pub patience: Duration,
-    /// How long a closing driver waits for what it posted to leave before it lets a thread go on with that.
+    /// Time that a closing driver waits for posted commands to leave. After that a background thread goes on with them.
     pub linger: Duration,
-    /// Where the driver counts.
+    /// Counters that the driver updates.
     pub counters: Arc<Counters>,
 }
 
 impl VerbsConfig {
-    /// The defaults: a port that is up, two seconds for an answer and two to leave.
+    /// Returns the defaults: a port that is active, two seconds for an answer, and two seconds to close.
     #[must_use]
     pub fn new(rank: u32, ranks: u32) -> Self {
         Self {
@@ -70,12 +72,12 @@ impl VerbsConfig {
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// As long as devices send again unless told to be more patient: to close towards a host that takes no turns costs no more than
-/// towards a node that is gone. Only the peer's host answers parcels, and without the last word a rank that has finished counts
-/// as failed, so nothing but an answer or the peer's own goodbye ends the wait sooner. The oldest parcel leaves nine times.
+/// Equal to the default time that devices resend for, so that closing towards a host without turns takes no longer than towards a
+/// node that has failed. Only the peer's host acknowledges parcels, and a finished rank whose goodbye is lost counts as failed.
+/// So only an acknowledgment or the peer's own goodbye ends the wait sooner. The oldest parcel is sent nine times in this time.
 const LINGER: Duration = PATIENCE;
 
-/// More than most ranks have: the system's own limit of locked memory is the one that counts, until somebody sets another.
+/// More than most ranks have. In practice the system's limit of locked memory applies, unless the user sets another one here.
 const PINNED_MAX: u64 = 16 << 30;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a rank has, and the steps that turns are made of.
+//! State of a rank, and steps of a turn.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -35,17 +35,17 @@ use crate::{
     timer::Timer,
 };
 
-/// A rank.
+/// State of a rank.
 #[derive(Debug)]
 pub(super) struct Core {
-    // Queue pairs go first, then what they work on.
+    // Fields are dropped in this order: queue pairs first, then what they use.
     pub(super) links: Vec<Option<Box<Link>>>,
     pub(super) datagrams: Datagrams,
-    /// Of devices behind the first.
+    /// Datagram queue pairs of the devices after the first.
     pub(super) detours: Vec<Datagrams>,
-    /// Its devices.
+    /// Devices of this rank.
     pub(super) rails: Vec<Rail>,
-    /// The device whose arrivals are handed out first in the next turn.
+    /// Device whose arrivals are delivered first in the next turn.
     pub(super) first_heard: usize,
     pub(super) speeds: Speeds,
     pub(super) outbox: Outbox,
@@ -53,60 +53,61 @@ pub(super) struct Core {
     pub(super) names: Names,
     pub(super) registrations: Registrations,
     pub(super) ops: Slab<Op>,
-    /// Of commands by lanes that have ended: the next ones take their memory.
+    /// State of completed commands that went by several lanes. The next ones reuse its memory.
     #[expect(clippy::vec_box, reason = "boxes are what is spared")]
     pub(super) spare_stripes: Vec<Box<Striped>>,
     pub(super) me: u32,
     pub(super) caps: Caps,
     pub(super) counters: Arc<Counters>,
     pub(super) peers: Vec<Address>,
-    /// Theirs behind the first, as they were when the job began.
+    /// Ports of each peer after its first one, as its address gave them.
     pub(super) peer_ports: Vec<Box<[Far]>>,
-    /// Where this rank's devices are.
+    /// Ports of this rank's devices, as they are now.
     pub(super) ports: Vec<Far>,
-    /// The first of them is not where this rank's address says, or was not once: peers may know either.
+    /// True once the first port was not where this rank's address says. Peers may know either place.
     pub(super) moved: bool,
     pub(super) watches: Watches,
     pub(super) lists: Lists,
     pub(super) tasks: Tasks,
     pub(super) news: VecDeque<News>,
-    /// Peers with something that can go on when there is room.
+    /// Peers with work that can go on when there is room.
     pub(super) stirred: BTreeSet<u32>,
     /// Peers whose connections wait for an answer.
     pub(super) dialling: BTreeSet<u32>,
-    /// Where not all peers may be connected to.
+    /// Connection cache, if not all peers may be connected at a time.
     pub(super) scarce: Option<Scarce>,
-    /// Lanes that do not work any more, and those whose queue pairs are to go.
+    /// Lanes that have failed and must be left, and lanes whose queue pairs must be destroyed.
     pub(super) broken: BTreeSet<To>,
     pub(super) dying: BTreeSet<To>,
-    /// Those that may hold receives, and whose devices have time to say that they do not.
+    /// Lanes whose queue pairs may hold receives, while their devices have time to say that they hold none.
     pub(super) holding: BTreeSet<To>,
     pub(super) actions: Vec<Action>,
     pub(super) talks: Talks,
-    /// What waits for what came by connections before it, and words about those that found no room.
+    /// Datagrams that wait for earlier arrivals from their senders.
     pub(super) unheard: Unheard,
+    /// Connection messages that found no room.
     pub(super) unsaid: VecDeque<(u32, Message)>,
     pub(super) local: Local,
     pub(super) random: Random,
     pub(super) sleep: Sleep,
-    /// Somebody was told that there is no room.
+    /// True if a command was refused for lack of room, and the caller was not notified to retry yet.
     pub(super) refused: bool,
-    /// The driver was dropped.
+    /// Ending of this rank, set when the driver is dropped.
     pub(super) closing: Option<Down>,
     pub(super) scratch: Vec<u8>,
 }
 
-/// What wakes a sleeper beside the devices.
+/// State of a sleeping thread, and the timer that wakes it besides the devices.
 #[derive(Debug)]
 pub(super) struct Sleep {
     pub(super) timer: Timer,
-    /// Nobody made a turn since `arm` said that one may sleep.
+    /// True if `arm` allowed a thread to sleep, and no turn was made since.
     pub(super) slept: bool,
-    /// Turns since somebody last asked what devices tell of themselves.
+    /// Turns since the asynchronous events of the devices were last read.
     pub(super) deaf: u32,
 }
 
-/// What the sink is to hear.
+/// An event that waits to be delivered to the sink.
 #[derive(Debug)]
 pub(super) enum News {
     Complete(Token),
@@ -116,7 +117,7 @@ pub(super) enum News {
 }
 
 impl Core {
-    /// Commands that need no room.
+    /// Executes a command that needs no room.
     pub(super) fn take(&mut self, command: &Command<'_>) {
         match command {
             Command::Unwatch { token } => self.watches.remove(*token),
@@ -132,26 +133,27 @@ impl Core {
         self.links.get_mut(index(peer))?.as_deref_mut()
     }
 
-    /// How many requests a peer's adapter has acknowledged.
+    /// Returns the number of requests that a peer's adapter has acknowledged.
     pub(super) fn answers(&self, peer: u32) -> u64 {
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
         link.map_or(0, |link| link.answers)
     }
 
-    /// The link to a peer, made if it is the first time.
+    /// Returns the link to a peer, and makes it on first use.
     pub(super) fn link_or_new(&mut self, peer: u32) -> &mut Link {
         let psn = u32::try_from(self.random.bits() & u64::from(PSN_MAX)).unwrap_or(0);
         self.links[index(peer)].get_or_insert_with(|| Box::new(Link::new(peer, psn)))
     }
 
-    /// A peer is gone: what was meant for it ends, and it is told of once.
+    /// Marks a peer as down: commands for it end, and the sink is notified once.
     pub(super) fn part(&mut self, peer: u32, how: Down) {
         if self.link_or_new(peer).gone.is_some() {
             return;
         }
-        // Whoever hears that it is gone looks at what it has counted.
+        // Take counts first: once notified that the peer is down, the application looks at what it has counted.
         self.rails.iter_mut().for_each(|rail| rail.inbox.take_all());
         self.take_counts();
+        // Taking counts may have reported the same peer already.
         let link = self.link_or_new(peer);
         if link.gone.is_some() {
             return;
@@ -180,7 +182,7 @@ impl Core {
         self.news.push_back(News::Down(peer, how));
     }
 
-    /// The queue pairs of a peer are of no use any more.
+    /// Gives up the queue pairs of a peer.
     pub(super) fn doom(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
         (link.open, link.draining, link.drained) = (false, false, false);
@@ -189,7 +191,7 @@ impl Core {
         }
     }
 
-    /// A queue pair is of no use any more.
+    /// Gives up the queue pair of a lane: its requests are flushed, and it is destroyed when they have completed.
     pub(super) fn doom_way(&mut self, to: To) {
         let Some(link) = self.link(to.peer) else {
             return;
@@ -202,9 +204,9 @@ impl Core {
         }
     }
 
-    /// Takes a doomed queue pair down when nothing of it is under way but what could not be posted, and ends that. What came by
-    /// it is handed out first, if the peer is still there, and the receives that it holds have to come back (`held`). Where the
-    /// device has failed nobody waits for what is under way: it ends with the queue pair, which touches no memory from then on.
+    /// Destroys a doomed queue pair once nothing of it is in flight, except requests that could not be posted, which end with it.
+    /// Its arrivals are delivered first, if the peer is still up, and the receives that it holds must come back (`held`). If the
+    /// device has failed, requests in flight are not waited for: they end with the queue pair, which then touches no memory.
     pub(super) fn bury(&mut self, to: To) {
         let Self {
             links,
@@ -224,7 +226,7 @@ impl Core {
             return;
         }
         let Some(qp) = &way.qp else { return };
-        // What still gathers is posted before, and so ends as well.
+        // A chain that still gathers is posted first, so that it ends as well.
         if !way.chain.is_empty() || link.is_connected() && rail.inbox.has_from(qp.number()) {
             self.dying.insert(to);
             return;
@@ -234,7 +236,7 @@ impl Core {
         }
     }
 
-    /// Takes a queue pair down, and ends what of it is under way. Whether that worked.
+    /// Destroys a queue pair, and ends its requests in flight. Returns false if the device did not destroy it.
     pub(super) fn take_down(&mut self, to: To) -> bool {
         let Self {
             links,
@@ -250,7 +252,7 @@ impl Core {
         let Some(qp) = way.qp.take() else {
             return true;
         };
-        // Some adapters' completions that were not polled yet go with the queue pair, and the buffers in them.
+        // On some adapters, completions that were not polled are lost with the queue pair, and so are their buffers.
         rails[to.lane].inbox.take_all();
         let qpn = qp.number();
         if let Err(why) = qp.destroy() {
@@ -278,14 +280,14 @@ impl Core {
         true
     }
 
-    /// Goes on with what waited for arrivals.
+    /// Retries the destruction of queue pairs that had to wait.
     pub(super) fn bury_late(&mut self) {
         for to in std::mem::take(&mut self.dying) {
             self.bury(to);
         }
     }
 
-    /// Hands out what is over.
+    /// Delivers events to the sink. Returns how many.
     pub(super) fn tell(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
         while let Some(token) = self.watches.pop_reached() {
@@ -314,12 +316,12 @@ impl Core {
         events
     }
 
-    /// Notes that something of a peer's can go on when there is room.
+    /// Notes that a peer has work that can go on when there is room.
     pub(super) fn stir(&mut self, peer: u32) {
         self.stirred.insert(peer);
     }
 
-    /// A request could not be posted, or failed.
+    /// Marks a lane as broken: a request failed or could not be posted.
     pub(super) fn note_broken(&mut self, to: To, why: io::Error) {
         if let Some(link) = self.link(to.peer)
             && let Some(way) = link.ways.get_mut(to.lane)

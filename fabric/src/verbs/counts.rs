@@ -1,11 +1,13 @@
-//! What a rank counts on its own counters: its processor adds, in a word of its own, because the device's atomics and the
-//! processor's know nothing of each other.
+//! Counters that this rank's processor adds to. It uses a word of its own in each counter, because the device's atomics and the
+//! processor's are not atomic with respect to each other.
 //!
-//! Such counts are its own, and those that peers tell it of: where tasks wait for a counter, a peer with one lane to here adds
-//! nothing itself, but says which counter it is in the word that comes with the completion of a put, or of one of no bytes. So
-//! data and count are one request, and no look at the counter is needed to know whether its owner is to be woken: that counts
-//! when it has the completion, and while it watches such a counter every count ends its sleep. The device's word of the same
-//! counter stays for peers with several lanes, and for the counters that are read without a turn (`Counters::new`).
+//! The processor adds what this rank counts itself, and what peers ask it to add. Where tasks wait for a counter, a peer that is
+//! connected by one lane does not add to the counter. Its put, or a put of no bytes, carries the number of the counter in the
+//! completion (immediate data), so data and count are one request. The owner adds when it polls that completion. While the owner
+//! watches such a counter, every count ends its sleep, so the peer need not look at the counter to see whether to wake the owner.
+//!
+//! The device's word of the same counter is used by peers with several lanes, and for counters that are read without a turn
+//! (`Counters::new`).
 
 use std::{collections::BTreeMap, io};
 
@@ -24,20 +26,20 @@ use crate::{
     offload::{CELL_LEN, Counter, RemoteCounter},
 };
 
-/// The own regions by slot, each with its generation: those of later ones take the places of those that are gone.
+/// The regions of this rank by slot, each with its generation. A new region replaces a released one.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     all: BTreeMap<u32, (u32, WeakRegion)>,
-    /// Where those begin with whose counters peers have this rank count.
+    /// Start addresses of the regions with counters that this rank adds to for peers.
     told: BTreeMap<u32, usize>,
 }
 
-/// A counter of the receiver of a word: the slot of its region, the last bits of the region's generation, and which one it is.
+/// Number of a counter of the receiver: the slot of its region, the low bits of the region's generation, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tally(pub(super) u32);
 
 impl Tally {
-    /// `None` where its numbers are too large for it, or it does not begin where counters do.
+    /// Returns `None` if a part does not fit, or if `offset` is not the start of a counter.
     pub(super) fn new(slot: u32, generation: u32, offset: u64) -> Option<Self> {
         let nth = offset / CELL_LEN as u64;
         let fits = slot < SLOTS && nth < CELLS && offset.is_multiple_of(CELL_LEN as u64);
@@ -60,7 +62,7 @@ impl Tally {
 }
 
 impl Own {
-    /// A region was made, and this is the key to all of it.
+    /// Adds a new region, of which `key` covers all. With `told`, this rank adds to its counters for peers.
     fn add(&mut self, key: RemoteRegion, region: &Region, told: bool) {
         self.all
             .insert(key.id, (key.generation, region.downgrade()));
@@ -75,7 +77,7 @@ impl Own {
         (*generation == key.generation).then(|| region.upgrade())?
     }
 
-    /// The counter that a peer means, if there still is one.
+    /// Returns the counter that a peer names, if it still exists.
     fn find_told(&self, tally: Tally) -> Option<Counter> {
         self.told.get(&tally.slot())?;
         let (generation, region) = self.all.get(&tally.slot())?;
@@ -90,7 +92,7 @@ impl Own {
 }
 
 impl Core {
-    /// `told`: peers have this rank count with the counters in it.
+    /// Allocates a region. With `told`, this rank adds to its counters for peers.
     pub(super) fn allocate(&mut self, len: usize, told: bool) -> io::Result<Region> {
         let region = self.exports.allocate(len, told)?;
         if let Some(key) = self.exports.key_to(region.range()) {
@@ -99,7 +101,7 @@ impl Core {
         Ok(region)
     }
 
-    /// Adds to a counter of this rank. Whether its key leads to one; by a name that is not given yet it does not.
+    /// Adds to a counter of this rank. Returns false if the key leads to none, as with a name that is not given yet.
     pub(super) fn count_by_key(&mut self, counter: RemoteCounter, by: u64) -> bool {
         let found = self.own_counter(counter);
         if let Some(counter) = &found {
@@ -108,7 +110,7 @@ impl Core {
         found.is_some()
     }
 
-    /// A peer has this rank count. It may mean a counter that is gone, which counts nothing.
+    /// Adds to a counter for a peer. Nothing happens if the counter no longer exists.
     pub(super) fn handle_count(&self, tally: Tally, by: u64) {
         if let Some(counter) = self.tasks.own.find_told(tally) {
             counter.add_own(by);
@@ -116,23 +118,23 @@ impl Core {
         }
     }
 
-    /// Adds to a counter of this rank.
+    /// Adds to a counter of this rank, and ends the sleep of a thread.
     pub(super) fn count_own(&mut self, counter: &Counter, by: u64) {
         counter.add_own(by);
         self.watches.counted(counter);
         if self.sleep.slept {
-            // Somebody sleeps, and no device has anything to wake it with.
+            // A thread sleeps, and no device has an event to wake it.
             self.ring();
         }
     }
 
-    /// Watches a counter, also while somebody sleeps who did not have to be woken by counts.
+    /// Watches a counter. A thread that already sleeps will be woken by counts from now on.
     pub(super) fn watch(&mut self, counter: &Counter, threshold: u64, token: Token) {
         self.watches.add(counter, threshold, token);
         self.listen();
     }
 
-    /// Has counts end the sleep of who sleeps since before they were waited for.
+    /// Arms the queues for counts, if a thread sleeps since before counts were watched.
     pub(super) fn listen(&mut self) {
         if !self.sleep.slept || self.wakes() != Wakes::All {
             return;
@@ -148,7 +150,7 @@ impl Core {
         }
     }
 
-    /// Takes the counts that have come. How many.
+    /// Takes the counts that have arrived. Returns how many.
     pub(super) fn take_counts(&mut self) -> u32 {
         let mut taken = 0;
         for lane in 0..self.rails.len() {
@@ -167,13 +169,13 @@ impl Core {
         taken
     }
 
-    /// Which arrivals have to wake this rank.
+    /// Returns which arrivals must wake this rank.
     pub(super) fn wakes(&self) -> Wakes {
         let counts = self.watches.any(|counter| self.tasks.own.is_told(counter));
         if counts { Wakes::All } else { Wakes::Wanted }
     }
 
-    /// Has a peer add to a counter of its own, by more than a put can say.
+    /// Queues a control word that asks a peer to add `by` to one of its counters. A put can only ask for 1.
     pub(super) fn say_count(&mut self, peer: u32, tally: Tally, by: u64) -> Result<(), Stall> {
         if !self.link_or_new(peer).keep_count(tally, by) {
             return Err(Stall::Room);
@@ -182,7 +184,7 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the sleep.
+    /// Ends the sleep of a thread, by its alarm.
     pub(super) fn ring(&mut self) {
         let now = self.sleep.timer.now();
         let set = self.sleep.timer.set(Some(now));
@@ -201,7 +203,7 @@ impl Core {
 }
 
 impl Link {
-    /// Keeps a count to be said, with another one for the same counter if there is one. Whether there was room.
+    /// Queues a count, or adds it to a queued one of the same counter. Returns false if there is no room.
     fn keep_count(&mut self, which: Tally, more: u64) -> bool {
         let room = self.words.len() < WORDS_MAX;
         let same = self.words.iter_mut().find_map(|word| match word {
@@ -220,7 +222,7 @@ impl Link {
     }
 }
 
-/// The counter at an offset, if it is inside of the region.
+/// Returns the counter at an offset, if it lies inside the region.
 fn counter_at(region: Region, offset: usize) -> Option<Counter> {
     let inside = offset
         .checked_add(CELL_LEN)
@@ -228,7 +230,7 @@ fn counter_at(region: Region, offset: usize) -> Option<Counter> {
     inside.then(|| Counter::in_region(region, offset))
 }
 
-/// Counters of a region that a word can name, and generations of it that can be told apart.
+/// Counters of a region that a word can name, and generations of it that a word can tell apart.
 const CELLS: u64 = 1 << 16;
 const GENERATIONS: u32 = 1 << 5;
 const _: () = assert!(
@@ -236,7 +238,7 @@ const _: () = assert!(
     "a slot, a generation and a cell fill a word"
 );
 
-/// Words that wait for credits before counts wait for them.
+/// Length of the queue of control words from which on counts wait for room.
 const WORDS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -296,7 +298,7 @@ mod tests {
         let mut found = 0;
         for _ in 0..100_000 {
             let word = u32::try_from(random.within(0..1 << 32)).unwrap();
-            // Slots 0 to 7, and offsets to the double of what there is.
+            // Slots 0 to 7, and offsets up to twice the length of the region.
             let tally = Tally(word & 0x00ff_00ff);
             if let Some(counter) = own.find_told(tally) {
                 assert_eq!(tally.slot(), 3);

@@ -1,4 +1,4 @@
-//! Datagrams: words about connections, and parcels. They may be lost, and what they say is said again.
+//! A queue pair for datagrams: connection messages and parcels. Datagrams may be lost, and are then sent again by their users.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -13,36 +13,37 @@ use super::{
 };
 use crate::{lanes::RAILS_MAX, memory::Region};
 
-/// A queue pair for datagrams, and the ways to peers.
+/// A queue pair for datagrams, and the routes to peers.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     pub(super) qp: Qp,
     mr: Mr,
     memory: Region,
     ways: BTreeMap<u32, (Route, Ah)>,
-    /// Those that lead nowhere any more, and that something may still be under way by.
+    /// Address handles of former routes, which datagrams in flight may still use.
     left: Vec<Ah>,
-    /// Bytes of the longest, and of a buffer that it lands in.
+    /// Bytes of the longest datagram, and of a buffer that it arrives in.
     longest: usize,
     buffer_len: usize,
-    /// How many were sent. Those that the device does not copy lie behind the buffers.
+    /// Datagrams sent so far. Those that the device does not copy lie behind the receive buffers.
     sent: usize,
-    /// Sent, and not known to have left; those of them that no completion will tell of.
+    /// Datagrams not known to have left, and those of them that no completion will report.
     under_way: u32,
     unsignaled: u32,
-    /// Each is to be seen leaving.
+    /// True while closing: each datagram asks for a completion.
     pub(super) ends: bool,
-    /// Buffers that the device did not take, or gave back.
+    /// Receive buffers that the device refused or gave back.
     missing: Vec<u64>,
-    /// Port, key and first number that it was opened with.
+    /// Port, key and first packet number that the queue pair was opened with.
     opened: (u8, u32, u32),
-    /// The device gave the queue pair up, as it may when the port is down and something is sent: all that was posted comes back.
+    /// True after the device gave up the queue pair, as it may if something is sent while the port is down. All requests come
+    /// back.
     broken: bool,
-    /// A send has come back like this, so each later one does by itself.
+    /// True once a send has come back with an error: each later one has a completion of its own.
     flushes: bool,
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Destination {
     pub(super) peer: u32,
@@ -52,7 +53,7 @@ pub(super) struct Destination {
 }
 
 impl Datagrams {
-    /// For words, and for datagrams of so many bytes.
+    /// Makes the queue pair, for connection messages and for datagrams of up to `longest` bytes.
     pub(super) fn new(pd: &Arc<Pd>, queues: [&Arc<Cq>; 2], longest: usize) -> io::Result<Self> {
         let longest = longest.max(WORD_MAX);
         let buffer_len = (ADDRESS_LEN + longest).next_multiple_of(64);
@@ -80,24 +81,24 @@ impl Datagrams {
         })
     }
 
-    /// Opens the queue pair with all its buffers.
+    /// Opens the queue pair, and posts all its buffers.
     pub(super) fn open(&mut self, port: u8, qkey: u32, psn: u32) -> io::Result<()> {
         self.opened = (port, qkey, psn);
         self.qp.open_datagrams(port, qkey, psn)?;
         (0..RECEIVES).try_for_each(|nth| self.offer(u64::from(nth)))
     }
 
-    /// All that was posted is to come back: where a send fails, devices may go on to receive.
+    /// Makes all requests come back. Without this, a device may go on to receive after a failed send.
     fn give_up(&mut self) {
         if !std::mem::replace(&mut self.broken, true) {
             self.qp.abandon();
         }
     }
 
-    /// Opens a broken one again, when all that was posted has come back: none of it may be taken for something newer. What was to
-    /// be sent meanwhile is lost, as datagrams may be.
+    /// Opens a broken queue pair again when all requests have come back, so that no completion is taken for that of a newer
+    /// request. Datagrams sent meanwhile are lost, which the protocol allows.
     fn open_again(&mut self) {
-        // Of those that left well before a device gave up, no completion may ever tell.
+        // Datagrams that left well before the device gave up may never be reported.
         let untold = if self.flushes { 0 } else { self.unsignaled };
         let all_back = self.under_way <= untold && self.missing.len() == RECEIVES as usize;
         if !self.broken || !all_back {
@@ -119,7 +120,7 @@ impl Datagrams {
         self.under_way < SENDS
     }
 
-    /// As if it were full, and the device told of nothing.
+    /// Pretends that the queue is full and the device reports nothing.
     #[cfg(test)]
     pub(super) const fn hang(&mut self) {
         self.under_way = u32::MAX / 2;
@@ -129,12 +130,12 @@ impl Datagrams {
         self.longest
     }
 
-    /// Whether all has left that is to be seen leaving.
+    /// Returns true if every datagram that asks for a completion has left.
     pub(super) const fn have_left(&self) -> bool {
         self.under_way == self.unsignaled || self.broken
     }
 
-    /// Sends bytes, or loses them.
+    /// Sends bytes, or drops them if there is no room.
     pub(super) fn send(&mut self, pd: &Arc<Pd>, to: &Destination, bytes: &[u8]) -> io::Result<()> {
         if !self.has_room() || bytes.len() > self.longest || self.broken {
             return Ok(());
@@ -142,7 +143,7 @@ impl Datagrams {
         let bytes = if bytes.len() <= self.qp.inline_max() {
             Carried::Inline(bytes)
         } else {
-            // So many are under way at the most, and they leave in their order.
+            // At most this many are in flight, and they leave in order, so this place is free.
             let buffers = RECEIVES as usize * self.buffer_len;
             let at = buffers + self.sent % SENDS as usize * self.longest;
             self.memory.write(at, bytes);
@@ -177,7 +178,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// The way to a peer is another one than before.
+    /// Forgets the route to a peer, because it has changed.
     fn leave_way(&mut self, peer: u32) {
         if self.under_way == 0 {
             self.left.clear();
@@ -186,7 +187,7 @@ impl Datagrams {
         self.left.extend(left.map(|(_, way)| way));
     }
 
-    /// One has left, and with it those before it of which no completion tells; or it was given up, as all after it are.
+    /// Handles a completion. A success covers the datagrams before it that asked for none; after a failure each has its own.
     pub(super) fn handle_sent(&mut self, over: &Completion) {
         let covers = u32::try_from(over.wr_id).unwrap_or(u32::MAX);
         let covers = if self.flushes { 1 } else { covers };
@@ -198,8 +199,8 @@ impl Datagrams {
         self.open_again();
     }
 
-    /// What came, without the sender's address before it, and its buffer goes to the device again; nothing where the device gave
-    /// the buffer back.
+    /// Returns an arrived datagram without the sender's address before it, and posts its buffer again. Returns nothing if the
+    /// device gave the buffer back.
     pub(super) fn take(&mut self, came: &Completion) -> Vec<u8> {
         if came.status != WC_SUCCESS {
             self.missing.push(came.wr_id);
@@ -223,8 +224,8 @@ impl Datagrams {
         bytes
     }
 
-    /// Gives buffers to the device again. What it does not take it is offered with the next: until then one more datagram may be
-    /// lost, as they may anyway. A broken queue pair would give them back at once.
+    /// Posts missing buffers again. If the device refuses one, it is offered with the next; until then one more datagram may be
+    /// lost, which the protocol allows. A broken queue pair gets none, as it would give them back immediately.
     fn give_all(&mut self) {
         while !self.broken
             && let Some(id) = self.missing.pop()
@@ -246,13 +247,13 @@ impl Datagrams {
     }
 }
 
-/// Datagrams that may come between two turns, before some are lost.
+/// Datagrams that may arrive between two turns before some are lost.
 pub(super) const RECEIVES: u32 = 256;
-/// Datagrams that may be on their way out.
+/// Datagrams that may be in flight.
 pub(super) const SENDS: u32 = 64;
 const SIGNAL_EVERY: u32 = 16;
 
-/// The device puts the sender's address before what came.
+/// Bytes of the sender's address, which the device puts before the datagram.
 const ADDRESS_LEN: usize = 40;
-/// The longest word with lanes and their ports.
+/// Bytes of the longest connection message, with lanes and their ports.
 const WORD_MAX: usize = greeting::len_max(RAILS_MAX) + greeting::PORT_LEN;

@@ -1,11 +1,15 @@
-//! Words about connections by other devices than the first.
+//! Connection messages by other devices than the first.
 //!
-//! Datagrams go by the first devices of both ranks. When one of those has failed or is out of reach, by a cable that was pulled,
-//! say, a connection could neither be made nor give way, though other lanes work. So each further device hears words, too: a
-//! rank tells where with its address, and again with its ports when it connects. A word goes by one of them, too, when it was
-//! not answered in time, when the peer's came so, and where the first lane or the own first device has failed: by the one that
-//! the peer's last came by, or else by that whose turn it is, as it is said again until it is answered. That there is no
-//! connection is said once, and so goes by all that work. Words may come twice.
+//! Datagrams go by the first devices of both ranks. If one of these fails or is unreachable, say by a pulled cable, a connection
+//! could neither be made nor evicted although other lanes work. So each further device accepts connection messages, too. A rank
+//! names their queue pairs in its address, and again when it connects. A message goes by a further device as well if
+//!
+//! * it was not answered in time,
+//! * the peer's last message came by a further device, or
+//! * the first lane or this rank's first device has failed.
+//!
+//! It takes the device by which the peer's last message came, or otherwise the next in turn, because it is repeated until it is
+//! answered. A rejection is sent only once, and so goes by all working devices. Messages may arrive twice.
 
 use super::{
     abi::Completion,
@@ -16,7 +20,7 @@ use super::{
 };
 
 impl Core {
-    /// The words of a device.
+    /// Returns the datagram queue pair of a device.
     pub(super) fn words_by(&mut self, lane: usize) -> Option<&mut Datagrams> {
         match lane {
             FIRST => Some(&mut self.datagrams),
@@ -24,13 +28,13 @@ impl Core {
         }
     }
 
-    /// The words of a device, if a completion is about them.
+    /// Returns the datagram queue pair of a device, if the completion is about it.
     pub(super) fn words_of(&mut self, lane: usize, over: &Completion) -> Option<&mut Datagrams> {
         let words = self.words_by(lane);
         words.filter(|words| words.qp.number() == over.qp_num)
     }
 
-    /// Whether a rank sends its words by this device from this queue pair.
+    /// Returns true if rank `from` sends its connection messages by this device from this queue pair.
     pub(super) fn speaks_by(&self, from: u32, lane: usize, qpn: u32) -> bool {
         let by = match lane {
             FIRST => self.peers.get(index(from)).map(|peer| peer.qpn),
@@ -39,7 +43,7 @@ impl Core {
         by == Some(qpn)
     }
 
-    /// A peer's port behind a lane but the first: as it said last, or else with its address.
+    /// Returns a peer's port behind a lane other than the first: the one it named last, or otherwise that of its address.
     fn far(&self, peer: u32, lane: usize) -> Option<Far> {
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
         let said = link.and_then(|link| link.far.get(lane));
@@ -47,12 +51,13 @@ impl Core {
         said.or_else(told).copied()
     }
 
-    /// Whether a word may be sent now. By a first device that has failed it would never leave, and so waits for no room there.
+    /// Returns true if a connection message may be sent now. If the first device has failed there is no need for room on it.
     pub(super) fn has_room_for_words(&self) -> bool {
         self.rails[FIRST].failed.is_some() || self.datagrams.has_room()
     }
 
-    /// Whether a peer's words go by other devices, too. Then none waits for room at the first: a device that hangs never has any.
+    /// Returns true if a peer's connection messages also go by other devices. None waits for room at the first one then, because
+    /// a device that hangs never has any.
     pub(super) fn goes_around(&self, peer: u32) -> bool {
         let link = self.links[index(peer)].as_deref();
         let mut others = FIRST + 1..self.rails.len();
@@ -61,8 +66,8 @@ impl Core {
             && others.any(|lane| self.far(peer, lane).is_some())
     }
 
-    /// Sends a word by another device, if there is a reason, or by all others if it is said `once`. What finds no room is lost,
-    /// and said again.
+    /// Sends a connection message by another device if there is a reason, or by all others if it is sent only `once`. A message
+    /// that finds no room is dropped, and repeated later.
     pub(super) fn send_around(&mut self, peer: u32, bytes: &[u8], once: bool) {
         let (Some(address), Some(link)) = (
             self.peers.get(index(peer)).copied(),
@@ -100,7 +105,7 @@ impl Core {
         }
     }
 
-    /// Whether what was sent as datagrams has left. Of a device that has failed nobody knows.
+    /// Returns true if all datagrams have left. Devices that have failed do not count, as they may never report it.
     pub(super) fn have_words_left(&self) -> bool {
         let words = std::iter::once(&self.datagrams).chain(&self.detours);
         let mut all = self.rails.iter().zip(words);
@@ -108,7 +113,7 @@ impl Core {
     }
 }
 
-/// All of so many lanes but the first, from this one on.
+/// Returns all of `lanes` lanes except the first, beginning with `from` and wrapping around.
 fn in_turn(from: usize, lanes: usize) -> impl Iterator<Item = usize> {
     let all = FIRST + 1..lanes;
     let from = if all.contains(&from) { from } else { all.start };

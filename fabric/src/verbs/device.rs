@@ -1,4 +1,4 @@
-//! Which devices there are, and which port and address a rank uses: as the kernel's tables say, without the library.
+//! The ports of this machine, and which of them a rank uses. Reads the kernel's tables, without the library.
 
 use std::{
     fs, io,
@@ -7,36 +7,36 @@ use std::{
 
 use crate::lanes::RAILS_MAX;
 
-/// What a rank opens.
+/// The ports that a rank opens.
 #[derive(Debug)]
 pub(super) struct Chosen {
-    /// With their weights.
+    /// Ports, with their weights.
     pub(super) ports: Vec<(Port, u32)>,
-    /// Nobody named these, and they are down.
+    /// Ports that are down, if none was named.
     pub(super) left_out: Vec<Port>,
 }
 
-/// A port of a device that could be used.
+/// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Port {
-    /// The kernel's name of the device, like `mlx5_0`.
+    /// Name of the device in the kernel, like `mlx5_0`.
     pub device: String,
-    /// Its number, from 1.
+    /// Number of the port on its device, from 1.
     pub port: u8,
-    /// Whether it is up.
+    /// True if the port is active.
     pub active: bool,
-    /// Whether its link is Ethernet (RoCE), where peers are named by GID, rather than InfiniBand.
+    /// True if the link is Ethernet (RoCE), where peers are addressed by GID, rather than InfiniBand.
     pub ethernet: bool,
-    /// Of InfiniBand: which network it is in, as its subnet manager says.
+    /// Network of an InfiniBand port, as its subnet manager names it.
     subnet: String,
 }
 
 impl Port {
-    /// All ports of this machine, in the order of their names.
+    /// Returns all ports of this machine, in the order of their names.
     ///
     /// # Errors
-    /// That there are none, and what to look at.
+    /// There are none. The text says what to check.
     pub fn all() -> io::Result<Vec<Self>> {
         Self::all_in(Path::new(DEVICES))
     }
@@ -56,10 +56,11 @@ impl Port {
         Ok(all)
     }
 
-    /// The ports that a configuration names, or else the turn of the rank at this place of its node among those that are up.
+    /// Returns the ports that a configuration names. Without names, the ranks of a node take turns among the active ports, and
+    /// this rank gets the one for `place`.
     ///
     /// # Errors
-    /// What of the names is wrong.
+    /// A name or a weight is wrong, or no port is active.
     pub(super) fn choose(names: Option<&str>, place: u32) -> io::Result<Chosen> {
         let all = Self::all()?;
         let ports = Self::choose_all(&all, names, place)?;
@@ -67,7 +68,7 @@ impl Port {
         Ok(Chosen { ports, left_out })
     }
 
-    /// Those that would have their turn beside this one, or instead of it, if they were not down.
+    /// Returns the ports that would be used beside `chosen`, or instead of it, if they were not down.
     fn left_out(all: &[Self], chosen: &Self) -> Vec<Self> {
         let down = all.iter().filter(|port| !port.active);
         down.filter(|port| !port.ethernet || chosen.ethernet)
@@ -75,7 +76,7 @@ impl Port {
             .collect()
     }
 
-    /// What to do about one that is down.
+    /// Advice about a port that is down.
     pub(super) const DOWN: &str = "see with `ibv_devinfo` that its cable, switch and subnet manager, or the interface on \
         Ethernet, are up, or name others with RIPSTOP_VERBS_DEVICE: without it, those that are down are left out";
 
@@ -133,8 +134,8 @@ impl Port {
         Ok(up.swap_remove(turn))
     }
 
-    /// Those that are up and reach each other, as far as can be seen: of InfiniBand, where there is any, as the Ethernet beside
-    /// it is there for other purposes.
+    /// Returns the active ports that can reach each other, as far as the tables tell. InfiniBand comes first, because Ethernet
+    /// beside it serves other purposes.
     fn of_one_network(all: Vec<Self>) -> Vec<Self> {
         let mut up: Vec<Self> = all.into_iter().filter(|port| port.active).collect();
         let first = up.iter().find(|port| !port.ethernet).or_else(|| up.first());
@@ -147,7 +148,8 @@ impl Port {
         up
     }
 
-    /// The index of the address to use: that of RoCE v2 over IPv4 where there is one, else of RoCE v2, else the first.
+    /// Returns the index of the address to use. That is 0 on InfiniBand. On Ethernet it is the first one of RoCE v2 over IPv4, or
+    /// otherwise the first one of RoCE v2.
     pub(super) fn gid_index(&self) -> io::Result<u8> {
         self.gid_index_in(Path::new(DEVICES))
     }
@@ -209,7 +211,7 @@ fn entries(folder: &Path) -> Vec<String> {
 }
 
 fn read(file: &PathBuf) -> Option<String> {
-    // An empty place of a table is an error to read.
+    // Reading an empty entry of a table fails.
     Some(fs::read_to_string(file).ok()?.trim().to_owned())
 }
 
@@ -217,11 +219,11 @@ fn no_device(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("InfiniBand verbs: {why}"))
 }
 
-/// The greatest weight of a device.
+/// Greatest weight of a device.
 const WEIGHT_MAX: u32 = 1000;
 
 const DEVICES: &str = "/sys/class/infiniband";
-/// The first half of an address, as it is printed.
+/// Length of the first half of an address, as the kernel prints it.
 const SUBNET_LEN: usize = 19;
 const ROCE_V2: &str = "RoCE v2";
 const IPV4_MAPPED: &str = "0000:0000:0000:0000:0000:ffff:";
@@ -386,7 +388,7 @@ mod tests {
         let index: Vec<_> = all.iter().map(|port| port.gid_index_in(&root)).collect();
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(all, ["x", "y", "z"].map(|device| port(device, true)));
-        // Each has its own table.
+        // Each port has its own table.
         let [Ok(3), Ok(1), Err(why)] = &index[..] else {
             panic!("{index:?}");
         };

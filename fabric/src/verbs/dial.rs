@@ -1,4 +1,4 @@
-//! Connections: what the state machine of `connect` wants done.
+//! Connections: does what the state machine of `connect` asks for.
 
 use std::{io, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Core {
-    /// Has a peer connected to, if it is not.
+    /// Connects to a peer, if it is not connected.
     pub(super) fn dial(&mut self, peer: u32) {
         if peer == self.me {
             self.open_self();
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    /// Has a peer connected to that nothing was said to yet, if that costs nobody else a connection.
+    /// Connects to a peer without queue pairs, if no other connection has to be evicted for it.
     pub(super) fn connect(&mut self, peer: u32) {
         let met = self.link(peer).is_some_and(|link| link.is_made());
         if !met && self.has_spare() && index(peer) < self.peers.len() && self.closing.is_none() {
@@ -41,8 +41,9 @@ impl Core {
         }
     }
 
-    /// Our own ends are connected to themselves, so that all a rank does to itself is done by the devices that peers use: their
-    /// atomics and the processor's know nothing of each other. When one fails, others go on, as those to a peer do.
+    /// Connects this rank's queue pairs to themselves. What a rank does to itself goes by the same devices that peers use,
+    /// because their atomics and the processor's are not atomic with respect to each other. If one device fails, the others go
+    /// on.
     fn open_self(&mut self) {
         let me = self.me;
         if self
@@ -62,7 +63,7 @@ impl Core {
         }
     }
 
-    /// A datagram came by a device.
+    /// Handles a datagram that arrived by a device.
     pub(super) fn handle_datagram(&mut self, lane: usize, came: &Completion) {
         let Some(datagrams) = self.words_by(lane) else {
             return;
@@ -89,8 +90,9 @@ impl Core {
         }
     }
 
-    /// What peers say by datagrams, each after all that came from it before by any device. Devices tell of nothing in
-    /// the order in which it came by others, and of what came by a queue pair that is gone nobody knows whose it was.
+    /// Handles the datagrams that wait, each after everything that arrived from its sender before, by any device. Devices do not
+    /// report arrivals in the order in which they came by different queue pairs, and arrivals of a destroyed queue pair cannot be
+    /// attributed to a peer. Returns the number of events.
     pub(super) fn hear_late(&mut self, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
         for _ in 0..self.unheard.len() {
@@ -113,7 +115,7 @@ impl Core {
         (0..self.rails.len()).any(|lane| self.has_arrivals_by(To { peer, lane }))
     }
 
-    /// Says again what was not answered.
+    /// Repeats the connection messages that were not answered in time.
     pub(super) fn redial(&mut self) {
         if self.dialling.is_empty() {
             return;
@@ -128,7 +130,7 @@ impl Core {
         }
     }
 
-    /// The time of the next retry.
+    /// Returns when a turn is due next: for a retry, an eviction, a parcel, or a queue pair to destroy.
     pub(super) fn next_retry(&self) -> Option<u64> {
         let eviction = self.scarce.as_ref().and_then(Scarce::next_eviction);
         let links = self
@@ -141,6 +143,7 @@ impl Core {
         retries.chain(eviction).chain(parcel).chain(late).min()
     }
 
+    /// Passes an event to the connection of a peer, and performs the actions that follow.
     pub(super) fn tell_dial(&mut self, peer: u32, event: Event, ends: Option<Ends>) {
         let mut actions = std::mem::take(&mut self.actions);
         let (now, local) = (self.sleep.timer.now(), self.local);
@@ -167,7 +170,7 @@ impl Core {
         let mut rest = actions.drain(..).peekable();
         while let Some(action) = rest.next() {
             let performed = match action {
-                // A lost peer's requests end one by one.
+                // A failure follows: requests in flight end one by one, so the queue pairs are destroyed later.
                 Action::Destroy if matches!(rest.peek(), Some(Action::Fail(_))) => {
                     self.doom(peer);
                     Ok(())
@@ -178,7 +181,7 @@ impl Core {
                 next = Some(event);
                 break;
             }
-            // Who comes back with another life is answered as if it were new; here it is lost.
+            // The state machine would answer a peer that was started again. Here it counts as failed, so skip the rest.
             if self.link_or_new(peer).gone.is_some() {
                 break;
             }
@@ -193,8 +196,10 @@ impl Core {
         }
     }
 
+    /// Performs an action.
+    ///
     /// # Errors
-    /// What happened instead.
+    /// The event that happened instead.
     fn perform(&mut self, peer: u32, action: Action, ends: Option<&Ends>) -> Result<(), Event> {
         match action {
             Action::Create => {
@@ -216,8 +221,9 @@ impl Core {
         Ok(())
     }
 
-    /// A queue pair on each device that has not failed and of which the peer has one, too, or on as many as have one left. None
-    /// beside one that its device may go on with: what that has under way would be taken for the new one's, and end with it.
+    /// Makes a queue pair on each device that has not failed and has a counterpart at the peer, up to the first device that has
+    /// none left. Fails if a device may go on with a queue pair of the connection before, because requests of that one would be
+    /// taken for those of the new one.
     fn create(&mut self, peer: u32) -> io::Result<()> {
         if self.link_or_new(peer).is_stuck() {
             let why = "a device may go on with a queue pair of the connection before";
@@ -275,8 +281,9 @@ impl Core {
         }
     }
 
-    /// There is no queue pair for a peer, and no other connection can give way: what waits for one ends, also words that nothing
-    /// else carries, for which `settle_dial` would ask again and again; and whoever asked for it may ask again.
+    /// Handles that there is no queue pair for a peer. If no other connection can be evicted, a peer with queued commands is
+    /// marked as failed. That includes control words that nothing else carries, for which `settle_dial` would ask again and
+    /// again. If only the peer asked, it is refused and may ask again.
     fn handle_uncreated(&mut self, peer: u32, why: io::Error) -> Event {
         if is_used_up(&why) && self.make_do(peer) {
             return Event::CreateFailed;
@@ -295,8 +302,8 @@ impl Core {
         Event::Broken
     }
 
-    /// Connects the lanes that both have: a device that has failed has none. One that cannot be is left when the connection is
-    /// open, if there is another.
+    /// Connects the lanes that both ranks have; a device that has failed has none. A lane that cannot be connected is left when
+    /// the connection is open, if there is another lane.
     fn bind(&mut self, peer: u32, ends: &Ends) -> io::Result<()> {
         let (me, Self { links, rails, .. }) = (self.me, self);
         let link = links[index(peer)].as_deref_mut();
@@ -334,7 +341,7 @@ impl Core {
         self.flush(peer);
     }
 
-    /// Says what found no room: many connections are made at the same time.
+    /// Sends the connection messages that found no room, as when many connections are made at the same time.
     pub(super) fn speak_up(&mut self) {
         while self.has_room_for_words()
             && let Some((peer, message)) = self.unsaid.pop_front()
@@ -358,7 +365,7 @@ impl Core {
         greeting::encode(&frame, &self.ports, self.moved, &mut bytes);
         let to = self.destination(peer);
         if let Some(to) = to.filter(|_| self.rails[FIRST].failed.is_none()) {
-            // A word that cannot be sent is a lost one: it is said again, until the peer counts as unreachable.
+            // Errors are ignored: the message counts as lost, and is repeated until the peer counts as unreachable.
             let _lost = self.datagrams.send(&self.rails[FIRST].own.pd, &to, &bytes);
         }
         let once = matches!(message.kind, Kind::Reject(_));
@@ -366,7 +373,7 @@ impl Core {
         self.scratch = bytes;
     }
 
-    /// Data or a greeting came from a peer whose connection was not known to be complete.
+    /// Notes that data or a greeting came from a peer whose connection was not known to be complete.
     pub(super) fn hear_data(&mut self, peer: u32, data: Event) {
         let half = self
             .link(peer)
@@ -397,7 +404,7 @@ impl Own {
 }
 
 impl Link {
-    /// Its lanes lead there.
+    /// Sets the peer's ends of the lanes. All lanes with a queue pair work from now on.
     pub(super) fn set_ends(&mut self, me: u32, peer: u32, ends: &Ends) {
         let lanes = self.ways.len();
         self.far = ends.iter().map(|(_, far)| far).take(lanes).collect();
@@ -410,7 +417,7 @@ impl Link {
     }
 }
 
-/// Whether what another connection gives up may help.
+/// Returns true if resources that another connection releases may help.
 fn is_used_up(why: &io::Error) -> bool {
     matches!(
         why.kind(),
@@ -419,7 +426,7 @@ fn is_used_up(why: &io::Error) -> bool {
 }
 
 impl Rail {
-    /// A queue pair on this device, whose requests complete in this queue.
+    /// Makes a queue pair on this device, whose requests complete in `sends`.
     pub(super) fn pair(&self, sends: &Arc<Cq>) -> io::Result<Qp> {
         let queues = [sends, &self.inbox.cq];
         let qp = Qp::connected(&self.own.pd, queues, &self.inbox.srq, REQUESTS_MAX)?;
@@ -427,7 +434,7 @@ impl Rail {
         Ok(qp)
     }
 
-    /// One that was made for a peer is not needed. Nothing was posted to it.
+    /// Drops a queue pair that is not needed. Nothing was posted to it.
     fn take_back(&mut self, qp: Option<Qp>) {
         if let Some(qp) = qp {
             self.by_qpn.remove(&qp.number());
@@ -435,7 +442,7 @@ impl Rail {
         }
     }
 
-    /// The own port, as peers name it.
+    /// Returns this device's port, as peers name it.
     pub(super) const fn port(&self, table: u32, words: u32) -> Far {
         Far {
             gid: self.own.gid,

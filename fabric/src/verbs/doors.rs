@@ -1,5 +1,5 @@
-//! What a rank with several devices tells of its ports with its address, and one that has made a queue pair for each other rank
-//! of those, too.
+//! The rest of an address: the ports of a rank with several devices, and the queue pairs of a rank that made one for each other
+//! rank at the start.
 //!
 //! ```text
 //! lanes u8 | for each lane but the first: its port, as in `greeting` | for each lane: the numbers (`connect::ranges`), if any
@@ -18,14 +18,14 @@ use crate::{
 /// Ports of a rank, and queue pairs that its peers find ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Doors {
-    /// Behind each lane but the first.
+    /// Ports behind each lane except the first.
     pub(super) ports: Vec<Far>,
-    /// On each lane; none where there are no queue pairs.
+    /// Numbers of the queue pairs on each lane; empty if there are none.
     pub(super) numbers: Vec<Ranges>,
 }
 
 impl Doors {
-    /// Of a rank with these ports, which has made no queue pairs. `None` where the first port is all: its address says that.
+    /// Describes a rank with these ports and without queue pairs. Returns `None` for a single port, which the address itself has.
     pub(super) fn closed(ports: &[Far]) -> Option<Self> {
         let (_first, others) = ports.split_first()?;
         (!others.is_empty()).then(|| Self {
@@ -34,12 +34,12 @@ impl Doors {
         })
     }
 
-    /// Whether there are queue pairs.
+    /// Returns true if there are queue pairs.
     pub(super) const fn are_open(&self) -> bool {
         !self.numbers.is_empty()
     }
 
-    /// Adds the wire form.
+    /// Appends the wire form.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(u8::try_from(self.ports.len() + 1).unwrap_or(u8::MAX));
         for port in &self.ports {
@@ -50,10 +50,10 @@ impl Doors {
         }
     }
 
-    /// Reads those of a rank in a job of so many; `open` where queue pairs are among them.
+    /// Reads the doors of a rank, in a job of `ranks` ranks. With `open`, queue pairs are among them.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The bytes are no valid doors. The text names the defect.
     pub(super) fn parse(bytes: &[u8], ranks: u32, open: bool) -> Result<Self, String> {
         let lanes = bytes.split_first();
         let (lanes, rest) = lanes.ok_or("the number of its devices is missing")?;
@@ -79,8 +79,8 @@ impl Doors {
         }
     }
 
-    /// What rank `me` finds at this rank, `of`, whose address has come with the doors: the ends that a word about a connection
-    /// would name. The first lane begins with this number.
+    /// Returns the ends that rank `me` finds at rank `of`, whose address came with these doors. They are those that a connection
+    /// message would name. `psn` is the first packet number of the first lane.
     pub(super) fn ends(&self, of: u32, me: u32, address: &Address, psn: u32) -> Option<Ends> {
         let lanes = self.numbers.iter().zip(psns(psn)).map(|(numbers, psn)| {
             let qpn = numbers.number(of, me)?;
@@ -138,7 +138,7 @@ mod tests {
         let address = crate::verbs::address::tests::ADDRESS;
         let ends = doors.ends(1, 3, &address, 77).unwrap();
         let lanes: Vec<_> = ends.iter().map(|(lane, _)| (lane.qpn, lane.psn)).collect();
-        // Of rank 1's others, rank 3 is the third.
+        // Rank 3 is the third of rank 1's peers.
         let psns: Vec<_> = psns(77).take(3).collect();
         assert_eq!(lanes, [(4, psns[0]), (1004, psns[1]), (2004, psns[2])]);
         let far: Vec<Far> = ends.iter().map(|(_, far)| far).collect();

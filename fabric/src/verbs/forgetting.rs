@@ -1,32 +1,32 @@
-//! Regions of a peer that it asked us to forget, and commands that may still touch them. Pure.
+//! Regions that a peer has asked this rank to release, and commands that may still touch them. Pure.
 
 use super::wire::Name;
 
-/// Regions to be said forgotten when the commands have ended that were under way when the owner asked.
+/// Regions whose release is reported when the commands have completed that were in flight when the owner asked.
 #[derive(Debug, Default)]
 pub(super) struct Forgetting {
     all: Vec<(Name, Vec<u32>)>,
 }
 
 impl Forgetting {
-    /// The owner asked. Commands that begin later find out that the region is gone.
+    /// Records the owner's request, and the commands in flight then. Later commands find that the region no longer exists.
     pub(super) fn ask(&mut self, name: Name, under_way: Vec<u32>) {
         self.all.push((name, under_way));
     }
 
-    /// Whether the owner waits for what lies in a slot to be forgotten.
+    /// Returns true if the owner waits for the release of the region in this slot.
     pub(super) fn has(&self, slot: u32) -> bool {
         self.all.iter().any(|(name, _)| name.slot == slot)
     }
 
-    /// A command has ended.
+    /// Notes that a command has completed.
     pub(super) fn handle_end(&mut self, op: u32) {
         for (_, under_way) in &mut self.all {
             under_way.retain(|other| *other != op);
         }
     }
 
-    /// A region that nothing touches any more.
+    /// Removes and returns a region that no command touches any more.
     pub(super) fn poll_over(&mut self) -> Option<Name> {
         let over = |(_, under_way): &(Name, Vec<u32>)| under_way.is_empty();
         let at = self.all.iter().position(over)?;

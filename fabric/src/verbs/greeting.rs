@@ -1,10 +1,10 @@
-//! A word about a connection with all that its sender's ends are: the lanes of the frame, and the ports behind them.
+//! The wire form of a connection message: the frame with its sender's lanes, and the ports behind them.
 //!
 //! ```text
 //! a frame of `connect` | for each lane but the first: gid 16 bytes, lid u16, mtu u8, skills u8, key to the table u32,
 //!                                            queue pair that hears words u32
 //! ```
-//! The first port is in the rank's address. Where it is not any more as that says, it comes before the others.
+//! The first port is in the rank's address. If it has moved since, it comes before the others.
 
 use super::way::{Far, parse_skills, skills};
 use crate::{
@@ -16,25 +16,25 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) lanes: Lanes,
-    /// As many as there are lanes.
+    /// Ports behind the lanes. Those beyond the last lane mean nothing.
     pub(super) far: [Far; RAILS_MAX],
 }
 
 impl Ends {
-    /// Lanes to these ports, of which there is one at least.
+    /// Joins lanes and their ports, of which there must be at least one.
     pub(super) fn new(lanes: Lanes, ports: &[Far]) -> Self {
         let last = ports.len() - 1;
         let far = std::array::from_fn(|lane| ports[lane.min(last)]);
         Self { lanes, far }
     }
 
-    /// Lanes with their ports.
+    /// Returns the lanes with their ports.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Lane, Far)> + '_ {
         self.lanes.as_slice().iter().copied().zip(self.far)
     }
 }
 
-/// Adds the wire form to `bytes`. `moved`: the first port is not where the rank's address says.
+/// Appends the wire form to `bytes`. `moved`: the first port is not where the rank's address says.
 pub(super) fn encode(frame: &Frame, ports: &[Far], moved: bool, bytes: &mut Vec<u8>) {
     frame.encode(bytes);
     let known = usize::from(!moved);
@@ -52,7 +52,7 @@ pub(super) fn encode_port(port: &Far, bytes: &mut Vec<u8>) {
     bytes.extend(port.words.to_le_bytes());
 }
 
-/// Reads the wire form. `first` gives the first port of a rank. `None` for what is none.
+/// Reads the wire form. `first` returns the first port of a rank. Returns `None` if the bytes are malformed.
 pub(super) fn parse(bytes: &[u8], first: impl Fn(u32) -> Option<Far>) -> Option<(Frame, Ends)> {
     let lanes = usize::from(*bytes.get(3)?);
     let (frame, ports) = bytes.split_at_checked(FRAME_LEN + lanes * LANE_LEN)?;
@@ -87,7 +87,7 @@ pub(super) fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<Far> {
     })
 }
 
-/// Bytes of the longest, but where the first port has moved.
+/// Returns the bytes of the longest connection message, if the first port has not moved.
 pub(super) const fn len_max(lanes: usize) -> usize {
     FRAME_LEN + lanes * LANE_LEN + (lanes - 1) * PORT_LEN
 }

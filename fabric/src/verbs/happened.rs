@@ -1,11 +1,14 @@
-//! What a device tells of itself, its port and what was made on it, beside completions.
+//! Asynchronous events: what a device reports of itself, its port and its queues, apart from completions.
 //!
-//! What ends a device has its lanes left, without waiting for completions, which may be lost; and what ends a queue pair that one
-//! lane. A port that is down is left at once where there is another way, rather than when the devices have lost patience; without
-//! one, they send again for as long as they do, and a port that is back by then has lost nothing. What is connected from then on
-//! uses it as it is now: whoever is asked, or answered, hears where it is. A peer that hears nothing from a rank whose only port
-//! has moved asks where that was, and in the end counts it as unreachable; by several, words go around. All of it is read after a
-//! sleep, and now and then by who never sleeps.
+//! * If a device has failed, all its lanes are left, without waiting for completions, which may be lost. If a queue pair has
+//!   failed, that one lane is left.
+//! * A port that is down is left immediately where there is another lane, instead of after all the device's retries. Without
+//!   another lane the devices go on with their retries, and a port that is up in time has lost nothing.
+//! * Later connections use the port as it is by then: connection messages in both directions say where it is. If the only port of
+//!   a rank moves, peers that hear nothing from it ask at the old place, and eventually count it as unreachable. With several
+//!   devices, connection messages go by another one.
+//!
+//! The events are read after a sleep, and now and then by a rank that never sleeps.
 
 use std::io;
 
@@ -16,7 +19,7 @@ use super::{
     way::{FIRST, Far, To},
 };
 
-/// Something that happened, and to what.
+/// An event, and its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Happened {
     pub(super) kind: i32,
@@ -33,7 +36,7 @@ pub(super) enum Subject {
     Other,
 }
 
-/// What a kind of event carries.
+/// Kind of subject that an event carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
     Pair,
@@ -41,24 +44,24 @@ pub(super) enum About {
     Other,
 }
 
-/// What follows from an event.
+/// Reaction to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// The device is left, for this reason.
+    /// Leave the device, for this reason.
     LeaveDevice(&'static str),
-    /// The lane of a queue pair is.
+    /// Leave the lane of the queue pair, for this reason.
     LeaveLane(&'static str),
-    /// The port is down, if it still is.
+    /// Leave the port, if it is still down.
     LeavePort,
-    /// The port may have another address than before.
+    /// Read the port's address, which may have changed.
     LookAtPort,
-    /// A queue pair that was given up holds no receives any more.
+    /// Note that a queue pair that was given up holds no receives any more.
     LetGo,
-    /// Nothing.
+    /// Do nothing, for this reason.
     Ignore(&'static str),
 }
 
-/// Other kinds say nothing that could be read.
+/// Returns the kind of subject of an event. Other kinds carry nothing that could be read.
 pub(super) const fn about(kind: i32) -> About {
     match kind {
         abi::EVENT_QP_FATAL
@@ -121,7 +124,7 @@ const fn then(kind: i32) -> Then {
 }
 
 impl Core {
-    /// Takes all that devices have told.
+    /// Reads and handles all events of the devices.
     pub(super) fn hear_devices(&mut self) {
         for lane in 0..self.rails.len() {
             while let Some(happened) = self.rails[lane].own.context.next_event() {
@@ -135,27 +138,27 @@ impl Core {
         let port = u32::from(self.rails[lane].own.port);
         match (then(kind), about) {
             (Then::LeaveDevice(why), _) => self.break_all(lane, why),
-            // One for words has no peer: words that are lost are said again, by other devices where there are some, until the
-            // peer counts as unreachable.
+            // A datagram queue pair has no peer. Datagrams lost with it are sent again, by other devices if there are some, until
+            // the peer counts as unreachable.
             (Then::LeaveLane(why), Subject::Pair(qpn)) => {
                 if let Some(&peer) = self.rails[lane].by_qpn.get(&qpn) {
                     self.note_broken(To { peer, lane }, io::Error::other(why));
                 }
             }
             (Then::LetGo, Subject::Pair(qpn)) => self.handle_last(lane, qpn),
-            // It may be up again by the time that its going down is heard of.
+            // The port may be up again by the time this event is read.
             (Then::LeavePort, Subject::Port(number))
                 if number == port && self.port_is_down(lane) =>
             {
                 self.leave_port(lane);
             }
             (Then::LookAtPort, Subject::Port(number)) if number == port => self.look_at_port(lane),
-            // About another port of the device, or one that is up again, or nothing.
+            // About another port of the device, or a port that is up again, or of no consequence.
             _ => {}
         }
     }
 
-    /// A device is of no use any more. Queue pairs of lanes that were left before wait for completions, too.
+    /// Marks a device as failed. Queue pairs of lanes that were left before are retried, since their completions may be lost.
     pub(super) fn break_all(&mut self, lane: usize, why: &'static str) {
         self.rails[lane].failed.get_or_insert(why);
         for peer in (0..).take(self.links.len()) {
@@ -171,8 +174,8 @@ impl Core {
         }
     }
 
-    /// Lanes by a port that is down are left where another works. The first is left when its requests fail, and not before:
-    /// counters, atomics and lists go by no other, and would be lost with a port that is down for a moment.
+    /// Leaves the lanes of a port that is down where another lane works. The first lane is left only when its requests fail:
+    /// counters, atomics and lists can use no other lane, and would be lost with a port that is down for a moment.
     fn leave_port(&mut self, lane: usize) {
         if lane == FIRST {
             return;
@@ -194,7 +197,7 @@ impl Core {
         }
     }
 
-    /// Connections that are made from now on go by the port as it is now.
+    /// Reads a port again, for connections that are made from now on.
     fn look_at_port(&mut self, lane: usize) {
         self.rails[lane].own.look_again();
         let own = &self.rails[lane].own;
@@ -203,7 +206,7 @@ impl Core {
         self.moved |= !self.ports[FIRST].is_at(&self.peers[index(self.me)].first());
     }
 
-    /// A peer says where its first port is now.
+    /// Records where a peer's first port is now.
     pub(super) fn hear_of_port(&mut self, peer: u32, now: &Far) {
         let Some(known) = self.peers.get_mut(index(peer)) else {
             return;
@@ -215,7 +218,7 @@ impl Core {
 }
 
 impl Own {
-    /// What the device does not say now stays as it was.
+    /// Reads the port's state and address. Values that the device does not give now stay as they were.
     fn look_again(&mut self) {
         let state = self.context.port(self.port);
         if let Some(state) = state.ok().filter(|state| state.active) {
@@ -237,7 +240,7 @@ mod tests {
         let ends: Vec<i32> = (KINDS)
             .filter(|kind| matches!(then(*kind), Then::LeaveDevice(_)))
             .collect();
-        // A completion queue, the device, and the shared receives.
+        // A completion queue, the device, and the shared receive queue.
         assert_eq!(ends, [0, 8, 14]);
         assert!(ends.iter().all(|kind| about(*kind) == About::Other));
     }
@@ -274,6 +277,6 @@ mod tests {
         }
     }
 
-    /// And some that there are not.
+    /// All kinds of events, and some that do not exist.
     const KINDS: std::ops::Range<i32> = -1..64;
 }

@@ -1,14 +1,16 @@
-//! Receives that a queue pair holds which was given up.
+//! Receives of the shared queue that are still held by a queue pair that was given up.
 //!
-//! An adapter may take receives off the shared queue before anything comes into them. For a queue pair that was given up it ends
-//! those, and says when it has ended the last (`IBV_EVENT_QP_LAST_WQE_REACHED`). If the queue pair is destroyed before that,
-//! they never come back, and there are fewer buffers than peers have credits for. So nobody destroys it before that was said, or
-//! the device has had [`HOLDS_MAX`] to say so. Soft-RoCE never does, and ends at once what it holds: a device that has never said
-//! so, and let the time pass, is waited for no more. Where one that has said so of others does not in time, as many buffers as a
-//! connection has count as lost: they stay where they are, and the next connection brings its own.
+//! An adapter may take receives off the shared queue before anything arrives into them. When a queue pair is given up, the
+//! adapter flushes those, and reports when it has flushed the last (`IBV_EVENT_QP_LAST_WQE_REACHED`). If the queue pair is
+//! destroyed before that, they never come back, and there are fewer buffers than peers have credits for. So a queue pair is
+//! destroyed only after this event, or when the device has had [`HOLDS_MAX`] for it.
 //!
-//! A connection that is taken down in good order, or before it was open, is not waited for: at most a word about it, or about a
-//! lane, is under way, and no message.
+//! * Soft-RoCE never reports it, and flushes immediately. A device that has never reported it is waited for only once.
+//! * If a device that has reported it for other queue pairs does not in time, the buffers of one connection count as lost. They
+//!   stay where they are, and the next connection brings its own.
+//!
+//! A connection that is drained in good order, or given up before it was open, is not waited for. At most a control word about it
+//! or about a lane is in flight then, and no message.
 
 use super::{
     core::{Core, index},
@@ -16,20 +18,20 @@ use super::{
     way::To,
 };
 
-/// What is known of the receives that a queue pair holds.
+/// State of the receives that a queue pair may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// There may be some: it was connected.
+    /// Maybe some, because it was connected.
     Some,
-    /// There may be some, and until then the device has time to say that there are none.
+    /// Maybe some; the device has until this time to report that there are none, in picoseconds.
     Until(u64),
-    /// It was not connected, or the device has said so.
+    /// None: it was not connected, or the device said so.
     #[default]
     Nothing,
 }
 
 impl Core {
-    /// Whether a queue pair of which nothing else is under way may hold receives. If so, `let_go_late` comes back to it.
+    /// Returns true if a queue pair without anything else in flight may hold receives. If so, `let_go_late` will retry it.
     pub(super) fn holds_receives(&mut self, to: To) -> bool {
         let now = self.sleep.timer.now();
         let rail = &mut self.rails[to.lane];
@@ -60,7 +62,7 @@ impl Core {
         false
     }
 
-    /// A device says that a queue pair that was given up holds nothing any more.
+    /// Handles the report that a queue pair that was given up holds no receives any more.
     pub(super) fn handle_last(&mut self, lane: usize, qpn: u32) {
         self.rails[lane].says_last = Some(true);
         let Some(&peer) = self.rails[lane].by_qpn.get(&qpn) else {
@@ -77,8 +79,8 @@ impl Core {
         }
     }
 
-    /// Goes on with queue pairs whose devices have had their time. What they said meanwhile is heard first: nobody may have made
-    /// a turn since.
+    /// Retries the queue pairs whose devices have had their time. Events are read first, because no turn may have read them
+    /// since.
     pub(super) fn let_go_late(&mut self) {
         if self
             .next_late()
@@ -92,7 +94,7 @@ impl Core {
         }
     }
 
-    /// When the first of them has.
+    /// Returns when the time of the first one ends, in picoseconds.
     pub(super) fn next_late(&self) -> Option<u64> {
         let until = |to: &To| {
             let way = self.links[index(to.peer)].as_deref()?.ways.get(to.lane)?;
@@ -105,5 +107,5 @@ impl Core {
     }
 }
 
-/// In picoseconds: a second. Adapters take micro- to milliseconds to end what a queue pair holds.
+/// Time that a device has to report, one second in picoseconds. Adapters take microseconds to milliseconds to flush.
 pub(super) const HOLDS_MAX: u64 = 1_000_000_000_000;

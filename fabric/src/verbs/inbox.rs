@@ -1,8 +1,7 @@
-//! What peers send lands here: buffers of one queue that all connections share. A count that comes with a put takes one, and
-//! leaves it as it was.
+//! Buffers for messages from peers, in one receive queue that all connections share.
 //!
-//! Each peer that may send has so many of them for itself, by credits, so that the queue never runs dry; and as no more
-//! completions can come than there are buffers, the completion queue never overruns.
+//! A count that comes with a put takes a buffer, too, and leaves its bytes alone. Each peer has credits for some buffers of its
+//! own, so the queue never runs dry. No more completions can come than there are buffers, so the completion queue never overruns.
 
 use std::{collections::VecDeque, io, sync::Arc};
 
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::{driver::Payload, memory::Region};
 
-/// Buffers, and what came into them.
+/// Buffers, and arrivals in them.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pd: Arc<Pd>,
@@ -21,18 +20,18 @@ pub(super) struct Inbox {
     pub(super) srq: Arc<Srq>,
     slabs: Vec<Slab>,
     slabs_max: usize,
-    /// Slabs that belong to connections, or that those before took along.
+    /// Slabs of connections, and those lost with earlier ones.
     taken: usize,
     arrived: VecDeque<Completion>,
-    /// Counts, which are in no order with messages: they are taken without anybody who hears these.
+    /// Arrived counts. They are in no order with messages, and are taken even while no sink takes messages.
     told: VecDeque<Completion>,
-    /// Something did since somebody last asked.
+    /// True if anything arrived since this was last cleared.
     pub(super) came: bool,
-    /// Buffers that the device did not take.
+    /// Buffers that the device refused.
     missing: Vec<u64>,
 }
 
-/// The buffers of one connection. When it ends, they serve the next.
+/// The buffers of one connection. When it ends, they serve the next one.
 #[derive(Debug)]
 struct Slab {
     mr: Mr,
@@ -55,10 +54,10 @@ impl Inbox {
         })
     }
 
-    /// Buffers for one more peer.
+    /// Provides buffers for one more peer.
     ///
     /// # Errors
-    /// When the device's queue has no room for them, or there is no memory that may be locked.
+    /// The device's queue has no room for them, or no more memory may be locked.
     pub(super) fn reserve(&mut self) -> io::Result<()> {
         if self.taken >= self.slabs.len() {
             if self.slabs.len() >= self.slabs_max {
@@ -74,7 +73,7 @@ impl Inbox {
             let first = (self.slabs.len() as u64 - 1) * u64::from(WINDOW);
             self.missing.extend(first..first + u64::from(WINDOW));
         }
-        // Whoever is connected now has as many as it may fill.
+        // A new peer has credits for all its buffers, so missing ones must be posted now.
         while let Some(id) = self.missing.pop() {
             self.give(id)?;
         }
@@ -82,12 +81,12 @@ impl Inbox {
         Ok(())
     }
 
-    /// A peer is gone.
+    /// Releases the buffers of a connection that has ended.
     pub(super) fn release(&mut self) {
         self.taken -= 1;
     }
 
-    /// A queue pair may have taken buffers along, as many as its peer had at the most: no other connection gets those.
+    /// Counts the buffers of one connection as lost, the most that a queue pair may have kept. No other connection gets them.
     pub(super) const fn lose(&mut self) {
         self.taken += 1;
     }
@@ -97,7 +96,7 @@ impl Inbox {
         self.taken
     }
 
-    /// Takes what has come from the device. Whether there is anything.
+    /// Polls the device if no arrival waits. Returns true if there are arrivals.
     pub(super) fn look(&mut self) -> bool {
         if self.arrived.is_empty() && self.told.is_empty() {
             self.take();
@@ -105,7 +104,7 @@ impl Inbox {
         !self.arrived.is_empty() || !self.told.is_empty()
     }
 
-    /// Takes some of what has come. Whether anything had.
+    /// Polls one batch of arrivals. Returns true if there were any.
     fn take(&mut self) -> bool {
         let mut batch = [Completion::default(); BATCH];
         let came = self.cq.poll(&mut batch);
@@ -122,19 +121,19 @@ impl Inbox {
         came > 0
     }
 
-    /// Takes all that has come.
+    /// Polls all arrivals.
     pub(super) fn take_all(&mut self) {
         while self.take() {}
     }
 
-    /// Takes all that has come, and says whether any of it came by this queue pair.
+    /// Polls all arrivals, and returns true if one of them came by this queue pair.
     pub(super) fn has_from(&mut self, qpn: u32) -> bool {
         self.take_all();
         let mut all = self.told.iter().chain(&self.arrived);
         all.any(|came| came.qp_num == qpn)
     }
 
-    /// A queue pair is gone. What came by it is nobody's any more, and its number may be that of the next one.
+    /// Drops messages that came by a queue pair that was destroyed. The next queue pair may get its number.
     pub(super) fn forget(&mut self, qpn: u32) {
         self.take_all();
         let mut free = Vec::new();
@@ -148,7 +147,7 @@ impl Inbox {
         }
     }
 
-    /// The next that came, but for counts.
+    /// Returns the next arrival that is no count.
     pub(super) fn next(&mut self) -> Option<Completion> {
         if self.arrived.is_empty() {
             self.take();
@@ -156,7 +155,7 @@ impl Inbox {
         self.arrived.pop_front()
     }
 
-    /// The next count that came.
+    /// Returns the next arrived count.
     pub(super) fn next_told(&mut self) -> Option<Completion> {
         if self.told.is_empty() {
             self.take();
@@ -164,7 +163,7 @@ impl Inbox {
         self.told.pop_front()
     }
 
-    /// The first bytes of what came.
+    /// Returns the first bytes of an arrival.
     pub(super) fn first(&self, came: &Completion) -> [u8; WORD_MAX] {
         let mut first = [0; WORD_MAX];
         let (slab, at) = self.place(came.wr_id);
@@ -173,7 +172,7 @@ impl Inbox {
         first
     }
 
-    /// Header and body of a message, of which the head said how long its header is.
+    /// Reads the header of a message, whose length the head gave, and returns the body.
     pub(super) fn message(&self, came: &Completion, header: &mut [u8]) -> Payload<'_> {
         let (slab, at) = self.place(came.wr_id);
         slab.memory.read(at + HEAD, header);
@@ -181,10 +180,10 @@ impl Inbox {
         slab.memory.payload(at + before, len_of(came) - before)
     }
 
-    /// Gives a buffer to the device again. One that it does not take is missing until the next connection.
+    /// Posts a buffer to the device again. If the device refuses it, it is missing until the next connection.
     ///
     /// # Errors
-    /// What the device said: there is one buffer less than peers have credits for.
+    /// The device's error. There is one buffer less than peers have credits for.
     pub(super) fn give(&mut self, id: u64) -> io::Result<()> {
         let (slab, at) = self.place(id);
         let given = self.srq.post(id, slab.mr.piece(at, BUFFER_LEN));
@@ -201,7 +200,7 @@ impl Inbox {
     }
 }
 
-/// Bytes that came; the device writes no more than the buffer is long.
+/// Returns the bytes of an arrival, at most the length of the buffer; 0 if it failed.
 pub(super) fn len_of(came: &Completion) -> usize {
     if came.status == WC_SUCCESS {
         (came.byte_len as usize).min(BUFFER_LEN)
@@ -210,16 +209,16 @@ pub(super) fn len_of(came: &Completion) -> usize {
     }
 }
 
-/// Messages that a peer may have under way to us: twice what it may send between two credits that come by themselves, and a
-/// quarter of a mebibyte for each peer in contact.
+/// Messages that a peer may have in flight to this rank. Twice as many as it may send before credits come back by themselves;
+/// they take a quarter of a mebibyte for each connected peer.
 pub(super) const WINDOW: u32 = 32;
 
-/// The longest header and body of a message.
+/// Bytes of the longest header and body of a message.
 pub(super) const HEADER_MAX: usize = 128;
 pub(super) const BODY_MAX: usize = 8 << 10;
 
 /// Bytes of a buffer: whole cache lines.
 pub(super) const BUFFER_LEN: usize = (HEAD + HEADER_MAX + BODY_MAX).next_multiple_of(64);
 
-/// Completions taken at a time.
+/// Completions polled at a time.
 const BATCH: usize = 16;

@@ -4,7 +4,7 @@ use std::{fmt::Write, io::Write as _, mem::offset_of, process::Command};
 
 use super::abi;
 
-/// What is compared: an expression in C, and its value here.
+/// Returns all that is compared: an expression in C, and its value here.
 fn table() -> Vec<(String, u64)> {
     [structures(), beginnings(), constants()].concat()
 }
@@ -70,7 +70,7 @@ fn structures() -> Vec<(String, u64)> {
         }
         "ibv_async_event" is AsyncEvent { "element" is element, "event_type" is event_type }
     }
-    // The second half of a word.
+    // The key of a queue pair is the second half of a word.
     let second = offset_of!(abi::SendRequest, wr.second) + size_of::<u32>();
     all.push((
         "offsetof(struct ibv_send_wr, wr.ud.remote_qkey)".to_owned(),
@@ -79,7 +79,7 @@ fn structures() -> Vec<(String, u64)> {
     all
 }
 
-/// Of structures of which only the first fields are used.
+/// Returns offsets in structures of which only the first fields are used.
 fn beginnings() -> Vec<(String, u64)> {
     let mut all = Vec::new();
     macro_rules! prefix {
@@ -144,7 +144,7 @@ fn constants() -> Vec<(String, u64)> {
     all
 }
 
-/// C's enumerations are signed in some places and flags in others; all of ours are small.
+/// Conversion of constants, since C has signed enumerations in some places and flags in others. All of ours are small.
 trait Unsigned {
     fn cast_unsigned_32(self) -> u32;
 }
@@ -169,8 +169,8 @@ fn program(table: &[(String, u64)]) -> String {
     c + "return 0; }\n"
 }
 
-/// Needs a C compiler and the header of libibverbs (Debian: gcc, libibverbs-dev). Where `RIPSTOP_VERBS_REQUIRED` is set, they
-/// must be there.
+/// Needs a C compiler and the header of libibverbs (Debian: gcc, libibverbs-dev). They must be there if `RIPSTOP_VERBS_REQUIRED`
+/// is set.
 #[test]
 fn structures_and_constants_are_those_of_the_c_header() {
     let table = table();

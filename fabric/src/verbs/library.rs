@@ -73,10 +73,10 @@ library! {
 }
 
 impl Library {
-    /// Opens it, or finds it opened.
+    /// Opens the library, or finds it opened.
     ///
     /// # Errors
-    /// What to install when it is not there, and which function an old one lacks.
+    /// The library is missing, or an old one lacks a function. The text says what to install.
     pub(super) fn open() -> io::Result<Self> {
         Self::open_as(NAME)
     }
@@ -92,9 +92,9 @@ impl Library {
         Self::look_up(library)
     }
 
-    /// A completion's status in words.
+    /// Returns the text for a completion's status.
     pub(super) fn status(&self, status: c_int) -> String {
-        // SAFETY: the function takes any number and gives a string that lives for ever.
+        // SAFETY: the function takes any number and gives a string that lives forever.
         let words = unsafe { (self.wc_status_str)(status) };
         // SAFETY: as above.
         let words = (!words.is_null()).then(|| unsafe { CStr::from_ptr(words) });
@@ -124,7 +124,7 @@ mod tests {
             missing.contains("rdma-core") && missing.contains("libibverbs1"),
             "{missing}"
         );
-        // A library that is there, and has none of the functions.
+        // A library that exists and has none of the functions.
         let old = Library::open_as(c"libc.so.6").unwrap_err().to_string();
         assert!(old.contains("ibv_") && old.contains("newer"), "{old}");
     }

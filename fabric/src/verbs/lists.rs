@@ -1,7 +1,7 @@
-//! Task lists: the queue pairs carry tasks out, and turns begin them.
+//! Task lists: queue pairs execute the tasks, and turns begin them.
 //!
-//! A device that speaks verbs waits for nobody's counter, so a turn looks which tasks may begin, and posts them, those to one
-//! peer together. Who sleeps is woken by a count that a task waits for, and by the completions of what was posted.
+//! A verbs device cannot wait for a counter. So a turn looks for tasks that may begin, and posts those for one peer together. A
+//! sleeping thread is woken by a count that a task waits for, and by the completions of posted requests.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,37 +16,38 @@ use crate::{
     offload::{Action, Counter, Lists, Order, TASKS_MAX, Task},
 };
 
-/// Tasks under way.
+/// Tasks in flight.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     begun: BTreeMap<u64, Begun>,
-    /// Over, and how.
+    /// Completed tasks that are not processed yet, and their results.
     over: VecDeque<(u64, Result<(), Failure>)>,
-    /// What found no room.
+    /// Commands that found no room.
     stuck: VecDeque<Stuck>,
-    /// Where tasks and others count.
+    /// Regions with the counters of this rank.
     pub(super) own: Own,
 }
 
 impl Tasks {
-    /// Whether some are over that nobody has settled: what a message lets go on may end at once, and in no turn.
+    /// Returns true if completed tasks are not processed yet. A message can release a task that completes immediately, outside a
+    /// turn.
     pub(super) fn are_over(&self) -> bool {
         !self.over.is_empty()
     }
 
-    /// Whether those of a token touch this rank's memory still: such count when they are over. Who has been told that all is
-    /// over asks, as a peer may have counted in their place.
+    /// Returns true if tasks of a token may still touch this rank's memory, which are those that count on completion. A caller
+    /// that knows that the list is done asks, because a peer may have counted in place of the tasks.
     pub(super) fn touch(&self, token: Token) -> bool {
         let touches = |begun: &Begun| begun.token == token && begun.done.is_some();
         self.begun.values().any(touches)
     }
 
-    /// Whether anything has found no room.
+    /// Returns true if any command has found no room.
     pub(super) fn have_stuck(&self) -> bool {
         !self.stuck.is_empty()
     }
 
-    /// Whether something for a peer has found no room.
+    /// Returns true if a command for a peer has found no room.
     pub(super) fn are_stuck(&self, peer: u32) -> bool {
         self.stuck.iter().any(|stuck| stuck.peer == peer)
     }
@@ -68,7 +69,7 @@ struct Stuck {
 }
 
 impl Core {
-    /// Takes a list. Whether there was room.
+    /// Takes a list. Returns false if there was no room.
     pub(super) fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
         let taken = self.lists.post(tasks, token);
         if taken {
@@ -78,14 +79,14 @@ impl Core {
         taken
     }
 
-    /// Takes the lists of a token back.
+    /// Cancels the lists of a token.
     pub(super) fn cancel_lists(&mut self, token: Token) {
         self.lists.cancel(token);
         self.forget_tasks(token);
         self.begin_tasks();
     }
 
-    /// Has tasks begin that may, and posts what they are to do in one go for each peer. How many.
+    /// Begins the tasks that may begin, and posts their requests together for each peer. Returns how many began.
     pub(super) fn begin_tasks(&mut self) -> u32 {
         self.outbox.gathers = true;
         let begun = self.begin_all();
@@ -95,7 +96,7 @@ impl Core {
             let link = links[index(to.peer)].as_deref_mut();
             if let Some(Err(why)) = link.map(|link| outbox.post_chain(link, to.lane)) {
                 self.note_broken(to, why);
-                self.bury(to); // its peer may be lost since they gathered
+                self.bury(to); // the peer may have failed since the requests were gathered
             }
         }
         begun
@@ -117,13 +118,13 @@ impl Core {
         }
     }
 
-    /// A task's command is over.
+    /// Notes that the command of a task has completed.
     pub(super) fn task_over(&mut self, serial: u64, how: Result<(), Failure>) {
         self.tasks.over.push_back((serial, how));
     }
 
-    /// Tasks that have not begun never will. Those that have and found no room go on where they only count: a peer may wait for
-    /// that, and it needs no memory of ours.
+    /// Drops tasks that have not begun. Those that have begun and found no room go on if they only count: a peer may wait for a
+    /// count, and it needs no memory of this rank.
     pub(super) fn drop_lists(&mut self) {
         self.lists = Lists::new(TASKS_MAX);
         self.tasks.stuck.retain(|stuck| stuck.wish.counts() > 0);
@@ -242,7 +243,7 @@ impl Core {
         }
     }
 
-    /// What has begun and has not left yet, perhaps because a name is never given, is not waited for.
+    /// Cancels tasks that have begun and not left yet, perhaps because a name is never given.
     fn forget_tasks(&mut self, token: Token) {
         let of_token = |(_, begun): &(&u64, &Begun)| begun.token == token;
         let begun = self.tasks.begun.iter().filter(of_token);
@@ -273,7 +274,7 @@ mod tests {
             let token = Token(token);
             tasks.begun.insert(serial, Begun { token, done });
         }
-        // An offer has no memory of its own, and may be told of after all that came of it.
+        // An offer uses no memory of its own, and may be reported after everything that followed from it.
         assert!(!tasks.touch(Token(5)));
         assert!(tasks.touch(Token(6)));
         tasks.begun.remove(&2);

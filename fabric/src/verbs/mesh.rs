@@ -1,6 +1,8 @@
-//! Where all ranks are connected at the start: each makes a queue pair for each other one before it knows anybody, and tells of
-//! them with its address (`doors`). When it knows those of the others it binds each to the one that is for it there, and greets:
-//! nobody is asked (`connect`'s `bound`). A pair of which one has made none is connected by datagrams.
+//! Connecting all ranks at the start, without requests.
+//!
+//! Each rank makes a queue pair for each other one before it knows any of them, and lists them in its address (`doors`). When it
+//! knows the addresses of the others, it connects each queue pair to the one that was made for it there, and greets (`connect`'s
+//! `bound`). If one of two ranks has made none, they connect by datagrams.
 
 use std::{
     io,
@@ -32,29 +34,29 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Mesh {
     pub(super) doors: Doors,
-    /// Of each device, in the order of their numbers.
+    /// Queue pairs of each device, in the order of their numbers. `None` once taken.
     lanes: Vec<Vec<Option<Qp>>>,
 }
 
-/// A peer that has made queue pairs, too, and the own ones for it.
+/// A peer that has made queue pairs, too, and this rank's queue pairs for it.
 struct Meeting {
     peer: u32,
     qps: Vec<Qp>,
-    /// The first one's first packet.
+    /// First packet number of the first lane.
     psn: u32,
     ends: Ends,
 }
 
 impl Mesh {
-    /// How many other ranks there are, if there are any, and so many requests may be under way at a time: each of them is greeted
-    /// once, and some once more, which waits for no room.
+    /// Returns the number of other ranks, if there are some and `sends` requests in flight are enough. Each of them is greeted
+    /// once, and some a second time, which waits for no room.
     pub(super) fn others(ranks: u32, sends: u32) -> Option<u32> {
         let others = ranks.saturating_sub(1);
         (1..=sends / 2).contains(&others).then_some(others)
     }
 
-    /// For so many others. `None` where they cannot be had, or are so scattered that the address would be too long: then all is
-    /// as if nobody had tried.
+    /// Makes queue pairs for `others` ranks. Returns `None` if there are not enough, or if their numbers are so scattered that
+    /// the address would be too long. Ranks then connect as if this had not been tried.
     pub(super) fn new(
         rails: &[Rail],
         sends: &[Arc<Cq>],
@@ -81,7 +83,7 @@ impl Mesh {
         fits.then_some(Self { doors, lanes })
     }
 
-    /// Those for a peer.
+    /// Takes the queue pairs for a peer.
     fn take(&mut self, me: u32, peer: u32) -> Vec<Qp> {
         let Some(place) = place(me, peer) else {
             return Vec::new();
@@ -93,7 +95,7 @@ impl Mesh {
     }
 }
 
-/// So many queue pairs of one device.
+/// Makes `count` queue pairs on one device.
 fn make(rail: &Rail, sends: &Arc<Cq>, count: u32) -> io::Result<Vec<Qp>> {
     let _turn = Turn::take(&rail.own.device);
     let full = AtomicBool::new(false);
@@ -111,7 +113,7 @@ fn make(rail: &Rail, sends: &Arc<Cq>, count: u32) -> io::Result<Vec<Qp>> {
 }
 
 impl Core {
-    /// Has all peers connected to.
+    /// Connects to all peers.
     pub(super) fn connect_all(&mut self, mesh: Option<Mesh>, doors: &[Option<Doors>]) {
         if let Some(mesh) = mesh {
             self.join(mesh, doors);
@@ -123,7 +125,8 @@ impl Core {
         }
     }
 
-    /// Connects to all peers that have made queue pairs for it, too. Who cannot be is asked by datagrams.
+    /// Connects to all peers that have made queue pairs for this rank, too. Peers that cannot be connected so are asked by
+    /// datagrams.
     pub(super) fn join(&mut self, mut mesh: Mesh, doors: &[Option<Doors>]) {
         let mut meetings = Vec::new();
         for (peer, doors) in (0..).zip(doors) {
@@ -148,11 +151,12 @@ impl Core {
                 silent.push(peer);
             }
         }
-        // Where nothing is left for another connection, as many as there are count as the most there may be.
+        // This comes last: if nothing is left for another connection, as many as there are now count as the maximum.
         silent.into_iter().for_each(|peer| self.start_over(peer));
     }
 
-    /// With buffers for the peer. It knows of the own queue pairs, whatever becomes of them here.
+    /// Reserves buffers for a peer. Whether this succeeds or not, the peer knows of this rank's queue pairs, and the link says
+    /// so.
     fn meeting(&mut self, peer: u32, doors: &Doors, mesh: &mut Mesh) -> Option<Meeting> {
         let (mine, theirs) = (self.peers[index(self.me)], self.peers[index(peer)]);
         self.link_or_new(peer).dial = Connection::unbound(peer, theirs.incarnation);
@@ -174,7 +178,7 @@ impl Core {
         })
     }
 
-    /// The peer's packets may come already.
+    /// Adopts connected queue pairs, by which the peer's packets may already come, and greets the peer.
     fn install(&mut self, meeting: Meeting) -> io::Result<()> {
         let Meeting {
             peer,
@@ -198,7 +202,7 @@ impl Core {
         self.greet(peer)
     }
 
-    /// The first word: it takes a buffer of the peer's, which gives it back.
+    /// Sends the first control word. It takes one of the peer's buffers, which the peer gives back.
     fn greet(&mut self, peer: u32) -> io::Result<()> {
         let Self { links, outbox, .. } = self;
         let link = links[index(peer)].as_deref_mut();
@@ -227,7 +231,7 @@ impl Core {
         }
     }
 
-    /// The peer's device has taken something.
+    /// Notes that the peer's device has acknowledged a request.
     pub(super) fn hear_answer(&mut self, peer: u32) {
         let bound = self
             .link(peer)
@@ -237,15 +241,15 @@ impl Core {
         }
     }
 
-    /// The peer has not bound its own, and may not even have begun: it is asked as if nothing had been made.
+    /// Asks the peer by datagrams as if nothing had been made: it has not connected its queue pairs, and may not have begun.
     pub(super) fn start_over(&mut self, peer: u32) {
-        self.link_or_new(peer).broken = None; // it is no reason for what comes later
+        self.link_or_new(peer).broken = None; // it is no reason for later failures
         self.tell_dial(peer, Event::Broken, None);
     }
 }
 
 impl Meeting {
-    /// The lane of greetings comes last: who is greeted may use all.
+    /// Connects the queue pairs. The lane of greetings comes last, because a peer that was greeted may use all lanes.
     fn join(&self, me: u32, rails: &[Rail]) -> io::Result<()> {
         let lanes = u32::try_from(self.qps.len()).unwrap_or(1);
         let home = Fences::new(LaneSet::first(lanes)).home(pair(me, self.peer));

@@ -15,7 +15,7 @@ use super::{
 use crate::connect::State;
 
 impl Core {
-    /// Whether the message was taken.
+    /// Sends a message. Returns false if there was no room.
     pub(super) fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         self.check_message(to, header, body);
         let Some(link) = self
@@ -77,7 +77,7 @@ impl Core {
             let (header, body) = (header.into(), body.into());
             link.waiting.push_back(Waiting { header, body });
             self.counters.messages_sent.add(1);
-            // There was no connection to be had, and nobody else asks again.
+            // No connection could be had, and nothing else asks again.
             let link = self.link_or_new(to);
             if !link.open && link.dial.state() == State::Idle {
                 self.settle_dial(to);
@@ -87,7 +87,7 @@ impl Core {
         room
     }
 
-    /// Posts what waited: words first, then messages in their order, then one-sided commands.
+    /// Posts what waited: control words first, then messages in their order, then one-sided commands.
     pub(super) fn flush(&mut self, peer: u32) {
         self.tell_lanes(peer);
         self.send_again(peer);
@@ -110,11 +110,11 @@ impl Core {
         }
     }
 
-    /// Has a word said as soon as there is room.
+    /// Queues a control word, which is sent as soon as there is room.
     pub(super) fn say(&mut self, peer: u32, word: Word) {
         let link = self.link_or_new(peer);
         if link.gone.is_none() && !link.words.contains(&word) {
-            // What is in front may wait for credits, as it does at the peer: somebody has to give them back.
+            // Words in front may wait for credits, and so may the peer's, so giving back credits comes first.
             if matches!(word, Word::Credit) {
                 link.words.push_front(word);
             } else {
@@ -143,7 +143,7 @@ impl Core {
             let mut bytes = [0; WORD_MAX];
             let len = word.encode(link.take_owed(), &mut bytes);
             link.credits -= 1;
-            // The last word is to be seen leaving.
+            // The goodbye asks for a completion, to know when it has left.
             let last = matches!(word, Word::Bye(_));
             outbox.keep(link, &bytes[..len]);
             let posted = outbox.post_inline(link, to, &bytes[..len], last);
@@ -153,7 +153,7 @@ impl Core {
         }
     }
 
-    /// Whether there was room.
+    /// Posts a message. Returns false if there was no room.
     fn transmit(&mut self, peer: u32, header: &[u8], body: &[u8]) -> bool {
         let Self {
             links,
@@ -221,12 +221,12 @@ impl Outbox {
         self.post(link, flight, &[work])
     }
 
-    /// Whether there is room to keep what is posted next, where it may have to go again.
+    /// Returns true if there is room to keep the next message, in case it must be sent again.
     fn may_keep(&self, link: &Link) -> bool {
         !link.is_wide() || self.has_chunk()
     }
 
-    /// Keeps what is posted next, where it may have to go again.
+    /// Keeps the next message, in case it must be sent again.
     fn keep(&mut self, link: &mut Link, bytes: &[u8]) {
         if link.is_wide()
             && let Some((chunk, len)) = self.fill(&[bytes])
@@ -236,5 +236,5 @@ impl Outbox {
     }
 }
 
-/// The most that is ever posted with its bytes.
+/// Most bytes that are ever posted with a request.
 const INLINE_MAX: usize = 256;

@@ -1,21 +1,29 @@
-//! The fabric of InfiniBand and RoCE: libibverbs, loaded when it is asked for.
+//! The driver for InfiniBand and RoCE, on top of libibverbs, which is loaded at run time.
 //!
-//! [`Verbs::prepare`] opens a device and gives an address; when the bootstrap has brought those of all ranks,
-//! [`Prepared::connect`] makes the driver of them. Two ranks are connected when one has something for the other: they agree
-//! over datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each, or on one for each device
-//! (`rail`) of theirs, all in one `greeting`; where all are connected at the start, each makes its queue pairs beforehand,
-//! by a `pool` of threads, and the address has the `doors` that lead to them (`mesh`). Words go also by other devices than
-//! the first (`detours`). Messages (`messages`) land in one shared queue of buffers (`inbox`), by credits, so that no
-//! sender ever finds none; with `Scheme::Hybrid`, short ones to peers without a connection go as
-//! `parcels`. Puts, gets, atomics and counts (`onesided`) are done by the devices, and what finds no room there is `parked`;
-//! `regions` sees to it that a wrong key never gets that far, `forgetting` waits before it says that a region is used no more,
-//! `names` has keys that nobody was told, and `registrations` the application's own memory; what a rank `counts` for itself is
-//! none of their business, and where tasks wait for a counter, its owner counts for peers, too. Turns begin the tasks of
-//! `lists`, in a `chain` for each peer. `rails` has what goes by which of several devices, and goes on when one fails; a `way`
-//! is one lane to a peer, and the `trail` has the messages that may have to go again. `scarce` says who gives way where there
-//! are fewer queue pairs than peers. What devices tell of themselves is in `happened`, and what they `held` of the shared
-//! receives. A turn is in `turn`, what a rank has is in `core`, and the end is in `close`. `objects` owns what the library
-//! makes, `abi` is the library's header.
+//! [`Verbs::prepare`] opens the devices and gives this rank's address. When the bootstrap has brought the addresses of all ranks,
+//! [`Prepared::connect`] makes the driver. Two ranks connect when one has something for the other, or at the start if the scheme
+//! says so. A connection is one reliable queue pair on each side, or one for each device if there are several.
+//!
+//! Modules, by task:
+//!
+//! * Start: `device` (which ports exist), `config`, `opened` (from a device to its queues), `prepare`, `address`, `pool` (threads
+//!   that make queue pairs).
+//! * Connections: `dial` (does what [`connect`](crate::connect) asks for), `greeting` (the datagrams), `detours` (datagrams by
+//!   further devices), `unheard` (datagrams that wait for earlier arrivals), `mesh` and `doors` (all ranks connected at the
+//!   start), `scarce` (fewer queue pairs than peers), `link` (state of one peer), `way` (state of one lane).
+//! * Messages: `messages`, `inbox` (one shared receive queue, with credits for each peer so that no sender finds it empty),
+//!   `outbox` (requests in flight), `wire` (formats), `parcels` (short messages as datagrams, with `Scheme::Hybrid`).
+//! * One-sided commands: `onesided`, `wish` (what a command asks for), `posting`, `parked` and `waits` (commands that wait),
+//!   `regions` (keys are checked before the device sees them), `forgetting` (when a region is used no more), `names` (regions
+//!   addressed by name), `registrations` (memory of the application).
+//! * Counters and task lists: `counts` (what this rank counts itself), `lists` (tasks that turns begin), `chain` (requests posted
+//!   together).
+//! * Several devices: `rail` (one device), `rails` (which lane carries what, and failures of lanes), `trail` (messages that may
+//!   have to be sent again).
+//! * Events and the end: `happened` (what devices report), `held` (receives held by a queue pair that was given up), `why`
+//!   (reasons of failures), `close`.
+//! * Base: `core` (state of a rank), `turn` (one pass of progress), `objects` (owned objects of the library), `library`, `abi`
+//!   (the header of the library), `slab`.
 
 mod abi;
 mod address;
@@ -78,13 +86,13 @@ use crate::{
     timer::Timer,
 };
 
-/// A rank on a device that speaks verbs.
+/// A rank on devices that speak verbs.
 ///
-/// Dropping it waits for what was posted to leave, for as long as [`VerbsConfig::linger`] says; after that a thread goes on
-/// with it for some more seconds.
+/// Dropping it waits for posted commands to leave, for up to [`VerbsConfig::linger`]. If some are left then, a background thread
+/// goes on with them for a few more seconds.
 #[derive(Debug)]
 pub struct Verbs {
-    /// `None` only while it is dropped.
+    /// `None` only during `drop`.
     core: Option<Box<Core>>,
     linger: Duration,
 }
@@ -94,7 +102,7 @@ fn wait_on(rails: &[Rail], timer: &Timer) -> Vec<WaitOn> {
     rails.chain([WaitOn::Fd(timer.wait_on())]).collect()
 }
 
-/// Pages stay where they are while adapters may reach them.
+/// True: exposed memory is pinned, so its pages do not move while adapters may reach them.
 const PINS_EXPOSED: bool = true;
 
 impl Driver for Verbs {
@@ -180,7 +188,7 @@ impl Driver for Verbs {
     fn connect_many(&mut self, peers: &[Peer]) -> bool {
         let core = self.core();
         if core.talks.on {
-            return false; // short messages wait for no connection, and who moves more asks for one
+            return false; // short messages need no connection, and longer transfers ask for one
         }
         peers.iter().for_each(|peer| core.connect(peer.0));
         true
@@ -223,15 +231,15 @@ impl Drop for Verbs {
         if core.finish(self.linger / 2) {
             return;
         }
-        // The other half is for the last words.
+        // Names may never be given, so the second half of the time is for the goodbyes only.
         core.forgo_names();
         if core.finish(self.linger / 2) {
             return;
         }
         if !core.let_go() {
-            return; // all goes here and now, and the kernel ends with the devices what they would not
+            return; // dropping `core` here closes the devices, which ends the requests that still touch memory
         }
-        // A peer that has not answered yet may be in this very thread.
+        // Continue in another thread: a peer that has not answered yet may be a rank of this one.
         let rest = std::thread::Builder::new().name("verbs-close".to_owned());
         let _without_a_thread_it_is_lost = rest.spawn(move || core.finish(LINGER_MAX));
     }
@@ -239,5 +247,5 @@ impl Drop for Verbs {
 
 const ONLY_DROP: &str = "only `drop` takes it";
 
-/// For a peer that answers late.
+/// Time that the background thread has for peers that answer late.
 const LINGER_MAX: Duration = Duration::from_secs(10);

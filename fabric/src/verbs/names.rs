@@ -1,7 +1,7 @@
-//! Names of regions: who meets one for the first time asks its owner, and is answered when the owner has given it.
+//! Names of regions. A rank that meets a name for the first time asks its owner, which answers when it has given the name.
 //!
-//! Who asks for one that was taken back is told that, and has counts by it end: their counter is gone. Puts and gets wait on, as
-//! they do for a name that is never given, until they are taken back or the owner is gone.
+//! If the name was taken back, the owner says so, and counts by it fail because their counter no longer exists. Puts and gets
+//! wait on, as they do for a name that is never given, until they are canceled or the owner is down.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,33 +12,33 @@ use super::{
 };
 use crate::{driver::Failure, memory::Region};
 
-/// The names that this rank has given, and those that peers wait for.
+/// Names that this rank has given, and names that peers wait for.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     given: BTreeMap<u64, Given>,
-    /// By peer.
+    /// Names that each peer waits for.
     asked: BTreeMap<u32, BTreeSet<u64>>,
     gone: Gone,
-    /// This rank leaves, and waits for none any more.
+    /// True once this rank is closing and waits for no name any more.
     pub(super) forgone: bool,
 }
 
-/// The names that were taken back last, each with those who have asked for it since.
+/// The names that were taken back last, each with the peers that have asked for it since.
 #[derive(Debug, Default)]
 struct Gone {
     askers: BTreeMap<u64, BTreeSet<u32>>,
-    /// In the order in which they were.
+    /// The names, in the order in which they were taken back.
     order: VecDeque<u64>,
 }
 
 #[derive(Debug)]
 struct Given {
     region: Region,
-    /// Who knows it.
+    /// Peers that know the name.
     told: BTreeSet<u32>,
 }
 
-/// A region as it is told to who has asked for its name.
+/// A region, as a peer that has asked for its name is told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) name: u64,
@@ -55,7 +55,7 @@ impl Core {
         asking.extend(self.names.take_asking(name));
         for peer in asking {
             self.answer_name(peer, name);
-            // The connection may have given way since it asked.
+            // The connection may have been evicted since the peer asked.
             if !self.link_or_new(peer).open {
                 self.dial(peer);
             }
@@ -63,13 +63,13 @@ impl Core {
         }
     }
 
-    /// The own region that has this name.
+    /// Returns this rank's region of this name.
     pub(super) fn named(&self, name: u64) -> Option<Region> {
         let given = self.names.given.get(&name)?;
         Some(given.region.clone())
     }
 
-    /// Takes a name back. Peers that know it hear of that, so what they have under way by then may still arrive.
+    /// Takes a name back. Peers that know it are notified, so what they have in flight by then may still arrive.
     pub(super) fn unname(&mut self, name: u64) {
         let Some(given) = self.names.given.remove(&name) else {
             return;
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// A peer asks for a name. Whether it may.
+    /// Handles that a peer asks for a name. Returns false if it asks for too many.
     pub(super) fn handle_ask(&mut self, peer: u32, name: u64) -> bool {
         let Self { names, links, .. } = self;
         let link = links[index(peer)].as_deref();
@@ -92,7 +92,7 @@ impl Core {
         may
     }
 
-    /// Says what a name is of or that it is gone, or will when it is given.
+    /// Answers which region a name has or that it was taken back, or will answer when the name is given.
     pub(super) fn answer_name(&mut self, peer: u32, name: u64) {
         if self.names.gone.ask(peer, name) {
             return self.say(peer, Word::Unnamed(name));
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// The owner says what a name is of.
+    /// Handles the owner's answer that a name has this region.
     pub(super) fn handle_named(&mut self, from: u32, named: Named) {
         let link = self.link_or_new(from);
         link.imports.name(named);
@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// The owner has taken a name back. What waits for it was begun later, or was never told of it.
+    /// Handles that the owner has taken a name back. Commands that wait for it began later, or never got an answer.
     pub(super) fn handle_unnamed(&mut self, from: u32, name: u64) {
         let link = self.link_or_new(from);
         link.imports.unname(name);
@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// Answers once more what was not said before the connection was taken down. `words` are those.
+    /// Repeats the answers among `words`, which were not sent before the connection was taken down.
     pub(super) fn answer_again(&mut self, peer: u32, words: &VecDeque<Word>) {
         for word in words {
             match *word {
@@ -161,7 +161,7 @@ impl Gone {
         }
     }
 
-    /// A name is given again. Who has asked for it meanwhile.
+    /// Notes that a name is given again. Returns the peers that have asked for it meanwhile.
     fn remove(&mut self, name: u64) -> BTreeSet<u32> {
         let askers = self.askers.remove(&name);
         if askers.is_some() {
@@ -170,7 +170,7 @@ impl Gone {
         askers.unwrap_or_default()
     }
 
-    /// A peer asks for a name. Whether it was taken back.
+    /// Notes that a peer asks for a name. Returns true if the name was taken back.
     fn ask(&mut self, peer: u32, name: u64) -> bool {
         let askers = self.askers.get_mut(&name);
         askers.map(|askers| askers.insert(peer)).is_some()
@@ -190,33 +190,33 @@ impl Gone {
 }
 
 impl Names {
-    /// A peer waits for a name.
+    /// Notes that a peer waits for a name.
     fn ask(&mut self, peer: u32, name: u64) {
         self.asked.entry(peer).or_default().insert(name);
     }
 
-    /// Whether a peer may ask for one more, with these words for it that are not said yet. It counts those that it has no answer
-    /// to, too, and asks for no more.
+    /// Returns true if a peer may ask for one more name; `words` wait to be sent to it. Answers among them count, because the
+    /// peer counts names without an answer, too, and asks for no more.
     fn may_ask(&self, peer: u32, words: &VecDeque<Word>) -> bool {
         let asked = self.asked.get(&peer).map_or(0, BTreeSet::len);
         let answers = words.iter().filter(|word| matches!(word, Word::Named(_)));
         asked + answers.count() < ASKED_MAX
     }
 
-    /// Those who waited for a name.
+    /// Removes and returns the peers that waited for a name.
     fn take_asking(&mut self, name: u64) -> Vec<u32> {
         let asked = self.asked.iter_mut();
         let asking = asked.filter_map(|(peer, names)| names.remove(&name).then_some(*peer));
         asking.collect()
     }
 
-    /// A peer has forgotten all names; it still waits for those that it has asked for.
+    /// Notes that a peer has forgotten all names. It still waits for those that it has asked for.
     pub(super) fn untell(&mut self, peer: u32) {
         let told = self.given.values_mut().map(|given| &mut given.told);
         told.for_each(|peers| _ = peers.remove(&peer));
     }
 
-    /// A peer is gone.
+    /// Forgets a peer that is down.
     pub(super) fn lost(&mut self, peer: u32) {
         self.untell(peer);
         self.asked.remove(&peer);
@@ -224,12 +224,12 @@ impl Names {
     }
 }
 
-/// Names that a rank waits for from another at a time. Each is of a region that the asker has, too, or had when it asked: lists
-/// that were taken back leave names behind that nobody gives.
+/// Names that a rank may wait for from another at a time. Each is of a region that the asker has, too, or had when it asked,
+/// since canceled lists leave names behind that are never given.
 pub(super) const ASKED_MAX: usize = 2 * SLOTS as usize;
 
-/// Names that were taken back and are remembered: some more than communicators that a rank leaves while a peer still counts
-/// for them. Whoever asks for one before those waits for it, as for one that is still to be given.
+/// Names that were taken back and are remembered. These are some more than the communicators that a rank leaves while a peer
+/// still counts for them. A peer that asks for an older one waits, as for a name that is still to come.
 const GONE_MAX: usize = 256;
 
 #[cfg(test)]

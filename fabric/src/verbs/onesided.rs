@@ -1,9 +1,8 @@
-//! Puts, gets, atomics and counts: done by the devices, with nobody's help at the target.
+//! Puts, gets, atomics and counts, done by the devices without the target's host.
 //!
-//! A count adds to the counter and reads it in one go, together with the threshold that its owner waits for; whoever finds the
-//! threshold reached wakes the owner. What a rank counts for itself its processor adds, and what it is told to by peers, where
-//! tasks wait for the counter (`counts`). Memory of this rank that is no region of its own is registered for the command, or, if
-//! it is short, copied.
+//! A count adds to the counter, and reads it together with the threshold that its owner waits for. If the threshold is reached,
+//! the counting rank wakes the owner. This rank's processor adds its own counts, and those that peers ask for where tasks wait
+//! for the counter (`counts`). Memory of this rank outside its regions is registered for the command, or copied if it is short.
 
 use super::{
     abi::WC_SUCCESS,
@@ -23,35 +22,35 @@ use crate::{
     lanes::RAILS_MAX,
 };
 
-/// A command under way.
+/// A command in flight.
 #[derive(Debug)]
 pub(super) struct Op {
     pub(super) peer: u32,
     owner: Owner,
     pub(super) wish: Wish,
-    /// Bytes that are posted, and whether nothing is left to post.
+    /// Bytes posted so far; `all_posted` once nothing is left to post.
     pub(super) posted: usize,
     pub(super) all_posted: bool,
     pub(super) flights: u32,
     pub(super) why: Option<Failure>,
     pub(super) old: u64,
-    /// The memory here as the devices know it, and what is given back at the end.
+    /// This rank's memory as the devices know it. The registration and the chunk behind it are released at the end.
     pub(super) here: Option<Here>,
     pub(super) registered: Option<u32>,
     pub(super) chunk: Option<u32>,
-    /// Where it may go by any lane.
+    /// State of a command that may go by any lane.
     pub(super) striped: Option<Box<Striped>>,
-    /// A message that waits for it may go.
+    /// True once messages that wait for the command may go.
     told: bool,
 }
 
 /// A piece of memory as each device knows it.
 pub(super) type Here = [Local; RAILS_MAX];
 
-/// Who hears of the end of a command.
+/// Receiver of the result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Nobody: it is a count.
+    /// None, because it is a count.
     Nobody,
     Caller(Token),
     /// A task of a list, by its number.
@@ -59,7 +58,7 @@ pub(super) enum Owner {
 }
 
 impl Core {
-    /// Takes a command about a peer's memory. Whether there was room.
+    /// Begins a command about a peer's memory. Returns false if there was no room.
     pub(super) fn move_bytes(&mut self, command: &Command<'_>) -> bool {
         let (to, owner, wish) = match *command {
             Command::Put {
@@ -99,7 +98,7 @@ impl Core {
         self.begin(to.0, owner, wish)
     }
 
-    /// Takes a command. Whether there was room.
+    /// Begins a command. Returns false if there was no room.
     pub(super) fn begin(&mut self, peer: u32, owner: Owner, wish: Wish) -> bool {
         assert!(
             index(peer) < self.peers.len(),
@@ -119,7 +118,7 @@ impl Core {
         } else {
             self.touch(peer);
             self.run(id);
-            // It waits by then: where there is no connection at all, that ends it.
+            // The command waits by now. If there is no connection to be had, that ends it.
             if !self.link_or_new(peer).open {
                 self.dial(peer);
             }
@@ -130,26 +129,26 @@ impl Core {
         true
     }
 
-    /// A command that cannot be right ends at once.
+    /// Fails a command that cannot be valid.
     fn refuse(&mut self, token: Token) -> bool {
         self.news.push_back(News::Failed(token, Failure::BadRange));
         true
     }
 
-    /// Goes on with the commands that waited for room.
+    /// Retries the commands that waited for room.
     pub(super) fn unpark(&mut self, peer: u32) {
         for want in [Want::Credits, Want::Room] {
             let waiting =
                 |core: &mut Self| core.link(peer).map_or(0, |link| link.parked.count(want));
             for _ in 0..waiting(self) {
-                // One by one: what ends meanwhile is forgotten there.
+                // One at a time: commands that end meanwhile leave the queue.
                 let before = waiting(self);
                 let link = self.link(peer).filter(|link| link.open);
                 let Some(id) = link.and_then(|link| link.parked.pop(want)) else {
                     break;
                 };
                 self.run(id);
-                // Else each completion would have all of them tried that wait for the next ones.
+                // Stop at one that waits again. Otherwise each completion would retry all that wait for the next ones.
                 let waits = waiting(self) >= before;
                 if waits && (want == Want::Credits || !self.has_room_for_steps(peer)) {
                     break;
@@ -158,8 +157,8 @@ impl Core {
         }
     }
 
-    /// Whether any step, and so any command, finds requests of a queue pair. If not, some are under way, and what makes room
-    /// has others tried.
+    /// Returns true if any step, and so any command, has room in a queue pair. If not, requests are in flight, and their
+    /// completions trigger the next try.
     fn has_room_for_steps(&self, peer: u32) -> bool {
         let requests = u32::try_from(STEP_MAX).unwrap_or(u32::MAX);
         let link = self.links[index(peer)].as_deref();
@@ -191,7 +190,7 @@ impl Core {
             Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push(slot, id),
             Err(Stall::Name(name)) => {
                 self.link_or_new(peer).naming.push(name, id);
-                // A name may never be given, and a count keeps no order with what waits for none.
+                // A name may never be given, and a count by name is in no order with other messages, so these need not wait.
                 self.let_messages_go(id);
             }
         }
@@ -224,7 +223,7 @@ impl Core {
         }
     }
 
-    /// A step of a command is over.
+    /// Handles the completion of a step.
     pub(super) fn handle_step(
         &mut self,
         id: u32,
@@ -266,13 +265,13 @@ impl Core {
         self.finish_if_over(id);
     }
 
-    /// A request failed by itself.
+    /// Makes the failure of a request that failed by itself rather than with its lane.
     pub(super) fn transport(&self, lane: usize, status: i32) -> Failure {
         let words = self.rails[lane].own.context.status(status);
         Failure::Transport(std::io::Error::other(words))
     }
 
-    /// No more of a command is posted. What is under way of it still ends it.
+    /// Fails a command: no more of it is posted, and it ends when its requests in flight have completed.
     pub(super) fn abandon(&mut self, id: u32, why: Failure) {
         self.settle_posted(id);
         if let Some(op) = self.ops.get_mut(id) {
@@ -281,14 +280,14 @@ impl Core {
         }
     }
 
-    /// No more of a command is to be posted. Messages that waited for a count may go.
+    /// Notes that no more of a command will be posted. Messages that waited for a count may go.
     pub(super) fn settle_posted(&mut self, id: u32) {
         let Some(op) = self.ops.get_mut(id) else {
             return;
         };
         let peer = op.peer;
         op.all_posted = true;
-        // Behind what is posted to its own queue pair a message arrives later.
+        // Behind the count on the same queue pair, a message arrives after it.
         if self.link_or_new(peer).home == FIRST {
             self.let_messages_go(id);
         }
@@ -317,7 +316,7 @@ impl Core {
         let Some(op) = self.ops.remove(id) else {
             return;
         };
-        // It may have waited for room, and its number is another command's next.
+        // The command may have waited for room, and another command will get its number.
         if let Some(link) = self.link(op.peer) {
             link.forget_op(id);
         }
@@ -349,7 +348,7 @@ impl Core {
         });
     }
 
-    /// Ends a command of which nothing is under way.
+    /// Cancels a command that has nothing in flight.
     pub(super) fn recall(&mut self, owner: Owner) {
         let found = self.ops.find(|op| op.owner == owner && op.flights == 0);
         if let Some(id) = found {
@@ -357,7 +356,7 @@ impl Core {
         }
     }
 
-    /// Whether anything under way touches memory of the application.
+    /// Returns true if a request in flight to a peer touches memory of the application.
     pub(super) fn touches_memory(&self, peer: u32) -> bool {
         self.ops.iter().any(|op| op.peer == peer && op.flights > 0)
     }
@@ -387,5 +386,5 @@ impl Op {
     }
 }
 
-/// Commands that may be under way or wait.
+/// Commands that may be in flight or wait.
 const OPS_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! A device from its name to its queues: what it has, and what is made of that.
+//! Opening a device: from its name to its limits and queues.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -11,14 +11,14 @@ use super::{
     rail::Own,
 };
 
-/// A device that queues can be made on.
+/// An opened device, without queues.
 pub(super) struct Opened {
     own: Own,
     pub(super) limits: Limits,
 }
 
 impl Opened {
-    /// The devices that are named, with their weights.
+    /// Opens the named devices, with their weights.
     pub(super) fn all(named: Vec<(Port, u32)>, config: &VerbsConfig) -> io::Result<Vec<Self>> {
         let given = given(&config.gid_index, named.len())?;
         let all = named.into_iter().zip(given);
@@ -69,7 +69,7 @@ impl Opened {
         Ok(Self { own, limits })
     }
 
-    /// Its queues.
+    /// Makes the queues of the device.
     pub(super) fn device(self, rooms: Rooms) -> io::Result<Device> {
         let channel = &self.own.channel;
         let queues = [
@@ -85,16 +85,16 @@ impl Opened {
     }
 }
 
-/// An opened device.
+/// An opened device, with its queues.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) own: Own,
     pub(super) limits: Limits,
-    /// For requests and for what comes.
+    /// Completion queues of requests and of arrivals.
     pub(super) queues: [Arc<Cq>; 2],
 }
 
-/// How many completions and receives there may be.
+/// Completions of requests, and receives, that there is room for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rooms {
     pub(super) sends: u32,
@@ -102,7 +102,7 @@ pub(super) struct Rooms {
 }
 
 impl Rooms {
-    /// A window for every rank, as far as the device has room.
+    /// Returns room for a window of receives for each rank, as far as the devices have it.
     pub(super) fn new(limits: &[Limits], ranks: u32) -> Self {
         let cqe_max = least(limits.iter().map(|one| one.cqe_max));
         let srq_wr_max = least(limits.iter().map(|one| one.srq_wr_max));
@@ -115,13 +115,13 @@ impl Rooms {
         Self { sends, receives }
     }
 
-    /// Peers that there are buffers for, beside those that a rank says something to itself by.
+    /// Returns the number of peers that there are buffers for, besides those that this rank needs for messages to itself.
     pub(super) const fn connections_max(self) -> u32 {
         (self.receives / WINDOW).saturating_sub(1)
     }
 }
 
-/// Which address each of so many devices is to have.
+/// Returns the index of the address for each of `devices` devices, as far as it is given.
 fn given(indices: &[u8], devices: usize) -> io::Result<Vec<Option<u8>>> {
     match indices {
         [] => Ok(vec![None; devices]),
@@ -138,22 +138,22 @@ fn given(indices: &[u8], devices: usize) -> io::Result<Vec<Option<u8>>> {
     }
 }
 
-/// The exponent that devices wait by: 4.096 µs · 2^exponent until a packet is sent again, [`TRIES`] times.
+/// Returns the exponent of the devices' timeout: a packet is sent again after 4.096 µs · 2^exponent, [`TRIES`] times.
 fn timeout(patience: Duration) -> u8 {
     let units = patience.as_nanos() / (4096 * u128::from(TRIES));
     let exponent = units.checked_ilog2().unwrap_or(0);
-    // Zero would be for ever, and there are five bits.
+    // 0 means forever, and the field has five bits.
     u8::try_from(exponent.clamp(1, 31)).unwrap_or(31)
 }
 
-/// The smallest of what the devices have.
+/// Returns the smallest value.
 pub(super) fn least(all: impl Iterator<Item = u32>) -> u32 {
     all.min().unwrap_or(0)
 }
 
-/// Requests under way to all peers together.
+/// Requests in flight to all peers together.
 const SENDS: u32 = 4096;
-/// Bytes of one request: what comes behind it waits for so long.
+/// Bytes of one request. Requests behind it wait for all of it.
 const PIECE_MAX: usize = 8 << 20;
 
 #[cfg(test)]

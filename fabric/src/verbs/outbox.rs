@@ -1,7 +1,7 @@
-//! What is under way from here: requests posted to queue pairs, and the memory that they use.
+//! Requests in flight from this rank, and the memory that they use.
 //!
-//! A queue pair works in its order, so short messages ask for no completion of their own: every so often one does, and stands
-//! for those before it. As no more requests are posted than the completion queue has room for, it never overruns.
+//! A queue pair works in order, so short messages ask for no completion of their own. Every so often one does, and covers those
+//! before it. No more requests are posted than the completion queue has room for, so it never overruns.
 
 use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::{counters::Counters, driver::LocalRange, lanes::PieceId, memory::Region};
 
-/// Requests under way.
+/// Requests in flight.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Of each device.
+    /// Requests of each device.
     pub(super) lanes: Vec<Sends>,
-    /// Of how many short messages one completes.
+    /// Short messages of which one asks for a completion.
     pub(super) signal_every: u32,
-    /// Steps wait for each other, and to which peers some do.
+    /// True while steps are gathered rather than posted; `gathered` has the lanes that some are gathered for.
     pub(super) gathers: bool,
     pub(super) gathered: Vec<To>,
     pub(super) counters: Arc<Counters>,
@@ -31,62 +31,62 @@ pub(super) struct Outbox {
     chunks: Pool,
     answers: Pool,
     done: VecDeque<(usize, Completion)>,
-    /// Something was since somebody last asked.
+    /// True if anything completed since this was last cleared.
     pub(super) came: bool,
 }
 
-/// Requests under way on one device.
+/// Requests in flight on one device.
 #[derive(Debug)]
 pub(super) struct Sends {
     pub(super) cq: Arc<Cq>,
-    /// Requests that may still complete, and how many there may be.
+    /// Requests that may still complete, and the most there may be.
     used: u32,
     room: u32,
 }
 
-/// A request whose completion is asked for, with those before it that it stands for.
+/// A request that asks for a completion, and the earlier ones that it covers.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) to: To,
-    /// Requests that are over with it; counted when they are posted.
+    /// Requests that complete with it. Known when it is posted.
     pub(super) requests: u32,
     pub(super) what: Cargo,
-    /// So many messages and words have come to the peer with it, where they are kept until then.
+    /// Number of messages and control words that have arrived when it completes, if they are kept until then.
     pub(super) sent: u64,
-    /// What the device wrote for us.
+    /// Place where the device writes its answer.
     pub(super) answer: Option<u32>,
-    /// Those posted in the same chain, which it stands for.
+    /// Earlier flights of the same chain, which complete with it.
     pub(super) before: Vec<Self>,
 }
 
-/// What a flight was for.
+/// Purpose of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cargo {
     /// Messages, and the chunk that one of them lies in.
     Message { chunk: Option<u32> },
     /// A step of a one-sided command.
     Step { op: u32, step: Step },
-    /// A look at a peer's table of regions.
+    /// A read of an entry of a peer's table of regions.
     LookUp { slot: u32 },
 }
 
-/// Steps of one-sided commands.
+/// A step of a one-sided command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A part of a put or get.
     Move,
-    /// A piece of one that may go by any lane.
+    /// A piece of a command that may go by any lane.
     Piece(PieceId),
-    /// Counted, and looked at the counter.
+    /// A count, and a read of the counter.
     Count,
-    /// An atomic, which found this if it was to be as expected.
+    /// An atomic; `expected` is the value that it compares with, if it does.
     Atomic { expected: Option<u64> },
 }
 
-/// Registered memory in pieces of one length.
+/// Registered memory in pieces of equal length.
 #[derive(Debug)]
 struct Pool {
-    /// Of each device.
+    /// Registrations with each device.
     mrs: Vec<Mr>,
     memory: Region,
     piece: usize,
@@ -107,7 +107,7 @@ impl Flight {
 }
 
 impl Outbox {
-    /// On devices with these queues, and with room in them for so many requests.
+    /// Makes an outbox on devices with these queues, with room for `room` requests on each.
     pub(super) fn new(
         devices: &[(&Arc<Pd>, &Arc<Cq>)],
         room: u32,
@@ -118,7 +118,7 @@ impl Outbox {
             used: 0,
             room,
         };
-        // Where messages are kept until they have come, those that ask for no completion keep their chunks.
+        // Messages that are kept until they have arrived keep their chunks, so chunks limit how many may ask for no completion.
         let silent = if devices.len() > 1 { CHUNKS } else { room } / 2;
         let pds: Vec<_> = devices.iter().map(|(pd, _)| *pd).collect();
         Ok(Self {
@@ -144,12 +144,12 @@ impl Outbox {
         self.lanes[lane].used == 0
     }
 
-    /// Requests were posted.
+    /// Counts requests that were posted.
     pub(super) fn add(&mut self, lane: usize, requests: u32) {
         self.lanes[lane].used += requests;
     }
 
-    /// Requests will complete no more.
+    /// Counts off requests that have completed, or never will.
     pub(super) fn subtract(&mut self, lane: usize, requests: u32) {
         self.lanes[lane].used -= requests;
     }
@@ -162,12 +162,12 @@ impl Outbox {
         self.flights.remove(u32::try_from(id).ok()?)
     }
 
-    /// All that are under way by a lane.
+    /// Returns the flights by a lane.
     pub(super) fn flights_of(&self, to: To) -> Vec<u32> {
         self.flights.all(|flight| flight.to == to)
     }
 
-    /// How many requests these flights stand for.
+    /// Returns the number of requests that these flights cover.
     pub(super) fn requests_of(&self, flights: &[u64]) -> u32 {
         let flight = |id: &u64| self.flights.get(u32::try_from(*id).ok()?);
         let flights = flights.iter().filter_map(flight);
@@ -177,14 +177,14 @@ impl Outbox {
             .sum()
     }
 
-    /// Drops what a queue pair that is gone has left: it is about nothing any more.
+    /// Drops completions of a queue pair that was destroyed, since they are about nothing any more.
     pub(super) fn forget(&mut self, lane: usize, qpn: u32) {
         while self.take_from(lane) {}
         let about = |(of, over): &(usize, Completion)| *of == lane && over.qp_num == qpn;
         self.done.retain(|over| !about(over));
     }
 
-    /// Takes what is over from the device. Whether there is anything.
+    /// Polls the devices if no completion waits. Returns true if there are completions.
     pub(super) fn look(&mut self) -> bool {
         if self.done.is_empty() {
             for lane in 0..self.lanes.len() {
@@ -203,12 +203,12 @@ impl Outbox {
         came > 0
     }
 
-    /// What is over, and on which lane.
+    /// Returns the next completion, and its lane.
     pub(super) fn next(&mut self) -> Option<(usize, Completion)> {
         self.look().then(|| self.done.pop_front()).flatten()
     }
 
-    /// A chunk with these parts in it, one behind the other, and how long they are.
+    /// Copies the parts into a free chunk, one behind the other. Returns the chunk and their length.
     pub(super) fn fill(&mut self, parts: &[&[u8]]) -> Option<(u32, usize)> {
         let chunk = self.chunks.free.pop()?;
         let mut at = self.chunks.at(chunk);
@@ -223,7 +223,7 @@ impl Outbox {
         !self.chunks.free.is_empty()
     }
 
-    /// A chunk for as many bytes as the range has, which are copied into it if they are to be sent.
+    /// Takes a chunk for the bytes of a range, which are copied into it if `copied`.
     pub(super) fn bounce(&mut self, range: LocalRange, copied: bool) -> Option<u32> {
         let chunk = self.chunks.free.pop()?;
         if copied {
@@ -232,19 +232,19 @@ impl Outbox {
         Some(chunk)
     }
 
-    /// The first bytes of a chunk, for a request by this lane.
+    /// Returns the first `len` bytes of a chunk, for a request by this lane.
     pub(super) fn chunk(&self, lane: usize, chunk: u32, len: usize) -> Local {
         self.chunks.local(lane, chunk, 0..len)
     }
 
-    /// Changes bytes of a chunk.
+    /// Overwrites bytes of a chunk.
     pub(super) fn rewrite(&self, chunk: u32, offset: usize, bytes: &[u8]) {
         self.chunks
             .memory
             .write(self.chunks.at(chunk) + offset, bytes);
     }
 
-    /// Copies what a get brought into a chunk to where it belongs.
+    /// Copies the bytes that a get brought into a chunk to their destination.
     pub(super) fn copy_out(&self, chunk: u32, into: LocalRange) {
         self.chunks.memory.copy_out(self.chunks.at(chunk), into);
     }
@@ -253,23 +253,23 @@ impl Outbox {
         self.chunks.free.push(chunk);
     }
 
-    /// Room for what an atomic finds.
+    /// Takes a place for what an atomic finds.
     pub(super) fn answer(&mut self) -> Option<u32> {
         self.answers.free.pop()
     }
 
-    /// An answer that is not waited for.
+    /// Releases an answer that is not needed.
     pub(super) fn free_answer(&mut self, answer: u32) {
         self.answers.free.push(answer);
     }
 
-    /// Words of an answer to a request by this lane.
+    /// Returns words of an answer, for a request by this lane.
     pub(super) fn answer_at(&self, lane: usize, answer: u32, words: Range<usize>) -> Local {
         let bytes = 8 * words.start..8 * words.end;
         self.answers.local(lane, answer, bytes)
     }
 
-    /// What the device wrote.
+    /// Returns what the device wrote, and releases the answer.
     pub(super) fn take_answer(&mut self, answer: u32) -> [u64; ANSWER_LEN / 8] {
         let mut words = [0; ANSWER_LEN / 8];
         let at = self.answers.at(answer);
@@ -304,17 +304,17 @@ impl Pool {
     }
 }
 
-/// A request that nobody is told of when it goes well. Its number says whose it was.
+/// Returns the number of a request that completes only if it fails. The number tells the peer.
 pub(super) const fn quiet(peer: u32) -> u64 {
     QUIET | peer as u64
 }
 
-/// Whose request it was, if it is such a number.
+/// Returns the peer of a request, if it has such a number.
 pub(super) fn quiet_peer(id: u64) -> Option<u32> {
     (id & QUIET != 0).then(|| u32::try_from(id & !QUIET).unwrap_or(u32::MAX))
 }
 
-/// The same request, completing as `id`, or quietly.
+/// Returns the same request, with a completion of the number `id`.
 pub(super) const fn signaled<'a>(work: Work<'a>, id: u64) -> Work<'a> {
     Work {
         id,
@@ -328,7 +328,7 @@ const QUIET: u64 = 1 << 63;
 /// Chunks for messages that are too long to be posted with their bytes, and for short puts and gets: 2 MiB.
 const CHUNKS: u32 = 256;
 
-/// What an atomic finds, and the two words of a counter; or an entry of a table of regions.
+/// Bytes of an answer: what an atomic finds and the two words of a counter, or an entry of a table of regions.
 const ANSWER_LEN: usize = ENTRY_LEN;
 const ANSWERS: u32 = 1280;
 

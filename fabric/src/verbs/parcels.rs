@@ -1,17 +1,17 @@
-//! Parcels: short messages to peers without a connection, as datagrams, where that is the scheme.
+//! Parcels: short messages to peers without a connection, as datagrams, if the scheme says so.
 //!
-//! They are numbered and answered by the hosts ([`Parcels`](crate::connect)). So a first message waits for nothing; a peer that
-//! much is said to gets a connection meanwhile, and one whose connection gave way is still reached. Nothing else goes as a
-//! parcel, and no message that something before it waits for. A peer that chose another scheme, because its adapter or its
-//! settings are different, says so in its address, and is connected to.
+//! The hosts number and acknowledge them ([`Parcels`](crate::connect)). So a first message waits for nothing, a peer that gets
+//! many messages is connected meanwhile, and a peer whose connection was evicted is still reached. Only messages and the goodbye
+//! go as parcels, and only if nothing waits before them. A peer with another scheme, because its adapter or its settings are
+//! different, says so in its address, and is connected instead.
 //!
-//! **Order.** No parcel begins while there is a connection, or while one is taken down; and nothing goes by a new one before the
-//! peer has answered all parcels. A parcel is handed out after all that came by the connection before.
+//! **Order.** No parcel begins while there is a connection, or while one is drained. Nothing goes by a new connection before the
+//! peer has acknowledged all parcels. A parcel is delivered after everything that came by the connection before it.
 //!
 //! ```text
 //! PARCEL u8 | 0 u8 | 0 u16 | from rank u32 | number u32 | answer u32 | a message or the last word, as by a connection (`wire`)
 //! ```
-//! With nothing behind the answer there is no parcel, and no number.
+//! Without anything behind the answer it is only an acknowledgment, and the number means nothing.
 
 use std::collections::BTreeSet;
 
@@ -29,14 +29,14 @@ use crate::{
     driver::{Down, Payload, Peer, Sink},
 };
 
-/// Who is to hear something as a parcel.
+/// Peers with parcels or acknowledgments in flight.
 #[derive(Debug, Default)]
 pub(super) struct Talks {
-    /// Whether that is the scheme.
+    /// True if the scheme has parcels.
     pub(super) on: bool,
-    /// Peers without all answers.
+    /// Peers that have not acknowledged all parcels.
     busy: BTreeSet<u32>,
-    /// Peers that have not been answered.
+    /// Peers that must be sent an acknowledgment.
     owed: BTreeSet<u32>,
 }
 
@@ -48,14 +48,14 @@ impl Talks {
         }
     }
 
-    /// Whether all have heard what they are to.
+    /// Returns true if no parcel and no acknowledgment is outstanding.
     pub(super) fn are_over(&self) -> bool {
         self.busy.is_empty() && self.owed.is_empty()
     }
 }
 
 impl Core {
-    /// Has a message leave without a connection. Whether it does.
+    /// Sends a message without a connection. Returns false if it cannot go as a parcel.
     pub(super) fn send_parcel(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         if !self.may_send_parcel(to, HEAD + header.len() + body.len()) {
             return false;
@@ -69,7 +69,7 @@ impl Core {
         true
     }
 
-    /// The same for the last word.
+    /// Sends the goodbye without a connection. Returns false if it cannot go as a parcel.
     pub(super) fn send_last_parcel(&mut self, to: u32, how: Down) -> bool {
         let mut bytes = [0; WORD_MAX];
         let len = Word::Bye(how).encode(0, &mut bytes);
@@ -81,8 +81,8 @@ impl Core {
         may
     }
 
-    /// Whether parcels go to a peer: both have buffers for them, and it knows where to answer. They go by first devices only, as
-    /// far as is known of both.
+    /// Returns true if parcels may go to a peer: both use them, and the peer knows where to answer. They only go by the first
+    /// devices, which must work on both sides, as far as is known.
     pub(super) fn talks_to(&self, peer: u32) -> bool {
         let hears = self.peers.get(index(peer)).is_some_and(|its| its.parcels);
         let link = self.links.get(index(peer)).and_then(Option::as_deref);
@@ -99,7 +99,7 @@ impl Core {
         link.gone.is_none() && !link.is_connected() && first && link.parcels.has_room()
     }
 
-    /// What one packet carries to a peer.
+    /// Returns the bytes that one packet carries to a peer.
     fn parcel_max(&self, peer: u32) -> usize {
         let mtu = self.peers[index(peer)].mtu.min(self.rails[FIRST].own.mtu);
         (128 << mtu).min(self.datagrams.longest())
@@ -117,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Has parcels leave, as far as there is room.
+    /// Sends parcels, as far as there is room.
     fn send_parcels(&mut self, peer: u32) {
         let (now, to) = (self.sleep.timer.now(), self.destination(peer));
         let Self {
@@ -138,13 +138,13 @@ impl Core {
         {
             put_numbers(parcel, number, answer);
             counters.datagrams.add(1);
-            // What is lost here is lost on its way.
+            // A parcel that is lost here is like one lost on its way.
             let _lost = datagrams.send(&rails[FIRST].own.pd, &to, parcel);
             talks.owed.remove(&peer);
         }
     }
 
-    /// Where a peer hears datagrams.
+    /// Returns where a peer receives datagrams.
     pub(super) fn destination(&self, peer: u32) -> Option<Destination> {
         let (own, to) = (&self.rails[FIRST].own, self.peers.get(index(peer))?);
         Some(Destination {
@@ -155,7 +155,7 @@ impl Core {
         })
     }
 
-    /// Answers who was not answered yet, and sends what found no room.
+    /// Sends outstanding acknowledgments, and parcels that found no room.
     pub(super) fn talk(&mut self) {
         while self.datagrams.has_room()
             && let Some(peer) = self.talks.owed.pop_first()
@@ -168,14 +168,14 @@ impl Core {
             put_numbers(&mut bytes, 0, answer);
             self.counters.datagrams.add(1);
             let pd = &self.rails[FIRST].own.pd;
-            let _lost = self.datagrams.send(pd, &to, &bytes); // the peer asks again
+            let _lost = self.datagrams.send(pd, &to, &bytes); // the peer sends its parcel again
         }
         for peer in self.late().collect::<Vec<_>>() {
             self.send_parcels(peer);
         }
     }
 
-    /// Sends again what was not answered in time. A peer that answers nothing is lost.
+    /// Repeats the parcels that were not acknowledged in time. A peer that acknowledges nothing is marked as failed.
     pub(super) fn talk_again(&mut self) {
         if self.talks.busy.is_empty() {
             return;
@@ -190,7 +190,7 @@ impl Core {
         }
     }
 
-    /// When that is.
+    /// Returns when the next parcel must be repeated.
     pub(super) fn next_parcel(&self) -> Option<u64> {
         let links = self.talks.busy.iter();
         links
@@ -198,12 +198,12 @@ impl Core {
             .min()
     }
 
-    /// Whether something is to leave as soon as there is room.
+    /// Returns true if something will leave as soon as there is room.
     pub(super) fn has_parcels(&self) -> bool {
         !self.talks.owed.is_empty() || self.late().next().is_some()
     }
 
-    /// Peers with parcels that are to leave.
+    /// Returns the peers with parcels that must leave.
     fn late(&self) -> impl Iterator<Item = u32> + '_ {
         let waits = |peer: &u32| {
             let link = self.links[index(*peer)].as_deref();
@@ -212,7 +212,8 @@ impl Core {
         self.talks.busy.iter().copied().filter(waits)
     }
 
-    /// The first device has failed. Nobody is answered any more, and nobody answers: whoever has not is lost.
+    /// Handles that the first device has failed. No acknowledgment is sent or received any more, so peers that still owe some are
+    /// marked as failed.
     pub(super) fn break_parcels(&mut self, why: &'static str) {
         self.talks.owed.clear();
         for peer in std::mem::take(&mut self.talks.busy) {
@@ -220,13 +221,13 @@ impl Core {
         }
     }
 
-    /// Nothing more is said to a peer that is gone.
+    /// Drops all parcels for a peer that is down.
     pub(super) fn drop_parcels(&mut self, peer: u32) {
         self.link_or_new(peer).parcels.clear();
         self.talks.busy.remove(&peer);
     }
 
-    /// A datagram came that is no word about a connection. What it brings, if something, waits its turn.
+    /// Handles a datagram that is no connection message. The parcel in it, if there is one, waits for its turn.
     pub(super) fn handle_parcel(&mut self, bytes: Vec<u8>, qpn: u32) {
         let Some((from, answer)) = parse_head(&bytes) else {
             return;
@@ -249,7 +250,7 @@ impl Core {
         }
     }
 
-    /// Hands a parcel out, if it is the next. How many were.
+    /// Delivers a parcel, if it is the next one. Returns the number of events.
     pub(super) fn hear_parcel(&mut self, from: u32, bytes: &[u8], sink: &mut dyn Sink) -> u32 {
         let link = self.link_or_new(from);
         if link.gone == Some(Down::Failed) {
@@ -302,12 +303,12 @@ fn put_numbers(bytes: &mut [u8], number: u32, answer: u32) {
     bytes[ANSWER_AT..][..4].copy_from_slice(&answer.to_le_bytes());
 }
 
-/// Whether a datagram is a parcel or an answer to some.
+/// Returns true if a datagram is a parcel, or an acknowledgment of parcels.
 pub(super) fn is_parcel(bytes: &[u8]) -> bool {
     bytes.first() == Some(&PARCEL)
 }
 
-/// Who sent it, and the answer.
+/// Returns the sender and the answer.
 fn parse_head(bytes: &[u8]) -> Option<(u32, u32)> {
     let head = bytes.first_chunk::<PARCEL_HEAD>()?;
     (head[..4] == [PARCEL, 0, 0, 0]).then(|| (word(head, FROM_AT), word(head, ANSWER_AT)))
@@ -317,12 +318,12 @@ fn word(head: &[u8; PARCEL_HEAD], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|nth| head[at + nth]))
 }
 
-/// No word about a connection begins so.
+/// First byte of a parcel. No connection message begins so.
 const PARCEL: u8 = 0xd6;
 const FROM_AT: usize = 4;
 const NUMBER_AT: usize = 8;
 const ANSWER_AT: usize = 12;
 const PARCEL_HEAD: usize = 16;
 
-/// The longest: what a packet carries on an Ethernet that nobody has widened.
+/// Bytes of the longest parcel: what a packet carries on an Ethernet with the usual MTU.
 pub(super) const PARCEL_MAX: usize = 1024;

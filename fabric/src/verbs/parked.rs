@@ -1,24 +1,24 @@
-//! Commands for a peer that wait for the connection or for room, in the order in which they began to. Pure.
+//! Commands for a peer that wait for the connection or for room, in the order in which they began to wait. Pure.
 //!
-//! Those that wait for credits of the peer's all wait for the same, so when one of them finds none nobody looks at the others.
-//! What the rest wait for is told apart by trying.
+//! Commands that wait for the peer's credits all wait for the same, so if one of them finds none the others are not tried. The
+//! rest wait for different things, which trying tells apart.
 
 use std::collections::BTreeMap;
 
-/// What there was too little of.
+/// Resource that a waiting command lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
-    /// The connection, requests of the queue pair, or something of this rank's.
+    /// The connection, requests of the queue pair, or a resource of this rank.
     Room,
     Credits,
 }
 
-/// Commands that wait, each once.
+/// Commands that wait, each at most once.
 #[derive(Debug, Default)]
 pub(super) struct Parked {
     room: BTreeMap<u64, u32>,
     credits: BTreeMap<u64, u32>,
-    /// Where each of them is.
+    /// Queue and place of each command.
     places: BTreeMap<u32, (Want, u64)>,
     next: u64,
     #[cfg(test)]
@@ -26,7 +26,7 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    /// Has a command wait behind the others, if it does not wait yet.
+    /// Queues a command behind the others, unless it waits already.
     pub(super) fn push(&mut self, op: u32, want: Want) {
         let place = (want, self.next);
         if *self.places.entry(op).or_insert(place) == place {
@@ -35,7 +35,7 @@ impl Parked {
         }
     }
 
-    /// The first one waits no more.
+    /// Removes and returns the first command.
     pub(super) fn pop(&mut self, want: Want) -> Option<u32> {
         let (_, op) = self.of(want).pop_first()?;
         self.places.remove(&op);
@@ -46,7 +46,7 @@ impl Parked {
         Some(op)
     }
 
-    /// A command has ended.
+    /// Removes a command that has ended.
     pub(super) fn forget(&mut self, op: u32) {
         if let Some((want, at)) = self.places.remove(&op) {
             self.of(want).remove(&at);
@@ -64,7 +64,7 @@ impl Parked {
         }
     }
 
-    /// None of them waits any more.
+    /// Removes and returns all commands.
     pub(super) fn take(&mut self) -> Vec<u32> {
         self.places.clear();
         let mut all = std::mem::take(&mut self.room);

@@ -1,4 +1,4 @@
-//! Work at the start that devices do for several threads at the same time, and whose turn it is to make queue pairs.
+//! Parallel work at the start, which devices do for several threads at a time, and the order in which ranks make queue pairs.
 
 use std::{
     fs::File,
@@ -17,7 +17,7 @@ use rustix::{
     thread::{CpuSet, sched_setaffinity},
 };
 
-/// Does the same to all, by a few threads where that pays. In the order of `all`.
+/// Applies `work` to all items, by a few threads where that pays. Returns the results in the order of `all`.
 pub(super) fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = all.len() / EACH;
     if threads <= 1 {
@@ -41,7 +41,7 @@ pub(super) fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -
             use_all_processors();
             let processors = thread::available_parallelism().map_or(1, usize::from);
             for _ in 1..threads.min(processors).min(THREADS_MAX) {
-                // With fewer it takes longer.
+                // With fewer threads it only takes longer.
                 let _may_not_be = thread::Builder::new().spawn_scoped(scope, share);
             }
             share();
@@ -55,17 +55,17 @@ pub(super) fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A rank that is bound to one processor waits for its device there later; at the start others do not compute either. The
-/// kernel leaves out those that this job may not have.
+/// Lets this thread run on all processors. A rank that is bound to one would wait for its device there; at the start, the others
+/// are not in use yet. The kernel leaves out those that this job may not have.
 fn use_all_processors() {
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
-    // Where that is forbidden, the threads share what the rank has.
+    // If that is forbidden, the threads share the rank's processors.
     let _may_not = sched_setaffinity(None, &all);
 }
 
-/// The ranks of a node make their queue pairs on a device one after the other, so that their numbers have no gaps. Who has waited
-/// for long goes on anyway: numbers with gaps are as good, and only take more bytes.
+/// The turn of a rank to make queue pairs. The ranks of a node make theirs on a device one after the other, so that the numbers
+/// have no gaps. A rank that has waited for long goes on anyway, because gaps only take more bytes.
 #[derive(Debug)]
 pub(super) struct Turn {
     _locked: Option<File>,
@@ -73,7 +73,8 @@ pub(super) struct Turn {
 
 impl Turn {
     pub(super) fn take(device: &str) -> Self {
-        // The device's own folder: it is there, all ranks of the node see the same one, and whoever dies has left it.
+        // Lock the device's own folder: it exists, all ranks of the node see the same one, and the lock of a process that dies is
+        // released.
         let folder = Path::new("/sys/class/infiniband").join(device);
         Self::take_in(&folder, NAPS_MAX)
     }
@@ -105,9 +106,9 @@ fn nap() {
     let _over = poll(&mut [], Some(&moment));
 }
 
-/// So many queue pairs take about as long to make as a thread does on an adapter, 30 to 100 µs each.
+/// Queue pairs for one thread. Making this many takes about as long as making a thread, at 30 to 100 µs each on an adapter.
 const EACH: usize = 16;
-/// Adapters serve no more at a time.
+/// Most threads: adapters serve no more at a time.
 const THREADS_MAX: usize = 8;
 
 const NAP_NS: i64 = 500_000;

@@ -1,4 +1,4 @@
-//! Giving the devices what a command asks for, as far as there is room: where its keys lead, where its memory is, and its pieces.
+//! Posting commands, as far as there is room: resolving their keys, registering their memory, and cutting them into pieces.
 
 use super::{
     core::{Core, index},
@@ -23,12 +23,13 @@ use crate::{
 pub(super) enum Stall {
     /// There is no room, or no connection yet.
     Room,
-    /// The peer has no buffer for what comes with it.
+    /// The peer has no buffer for the completion that it gets.
     Credits,
-    /// Until this slot of the peer's table is read.
+    /// This entry of the peer's table must be read first.
     Slot(u32),
-    /// Until the peer has given this name.
+    /// The peer must give this name first.
     Name(u64),
+    /// The command fails.
     Never(Failure),
 }
 
@@ -38,24 +39,24 @@ impl From<Failure> for Stall {
     }
 }
 
-/// Where a command goes: its memory, and its counter.
+/// Targets of a command: the peer's memory, and its counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) main: Remote,
     pub(super) cell: Option<Cell>,
 }
 
-/// How a peer's counter is added to.
+/// Way to add to a peer's counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cell {
-    /// By its device.
+    /// By the peer's device.
     There(Remote),
-    /// By its owner, who is told.
+    /// By the peer's processor, which is notified.
     Told(Tally),
 }
 
 impl Core {
-    /// Where a command goes by the first lane, if both its keys are known to be good.
+    /// Returns where a command goes by the first lane, if both its keys are known to be valid.
     pub(super) fn find(&mut self, peer: u32, wish: &Wish) -> Result<Places, Stall> {
         let (main, count) = wish.keys();
         let main = self.look_up(To::first(peer), main, false)?.on(FIRST);
@@ -63,14 +64,15 @@ impl Core {
         Ok(Places { main, cell })
     }
 
-    /// Whether the key of what moves nothing is good. Any lane tells that.
+    /// Checks the key of a command that moves nothing. Any lane can tell.
     pub(super) fn look_only(&mut self, peer: u32, wish: &Wish) -> Result<(), Stall> {
         let lane = self.link_or_new(peer).home;
         let (main, _) = wish.keys();
         self.look_up(To { peer, lane }, main, false).map(|_| ())
     }
 
-    /// By one of several lanes no word comes in order with what goes by others, so there the device counts.
+    /// Returns how to add to a counter. With several lanes, a notification is in no order with data by other lanes, so the device
+    /// adds.
     fn find_cell(&mut self, peer: u32, key: RemoteRegion) -> Result<Cell, Stall> {
         let place = self.look_up(To::first(peer), key, false)?;
         let link = self.links[index(peer)].as_deref();
@@ -79,7 +81,8 @@ impl Core {
         Ok(tally.map_or_else(|| Cell::There(place.on(FIRST)), Cell::Told))
     }
 
-    /// Where a key's range is, by all lanes if it is `widely` used, or a look at the owner's table under way.
+    /// Returns where the range of a key is, by all lanes if `widely`. If that is not known, begins to read it from the owner's
+    /// table.
     pub(super) fn look_up(
         &mut self,
         to: To,
@@ -132,7 +135,7 @@ impl Core {
         Err(Stall::Slot(slot))
     }
 
-    /// An entry of a peer's table was read, or will not be.
+    /// Handles that an entry of a peer's table was read, or could not be.
     pub(super) fn handle_entry(&mut self, peer: u32, slot: u32, answer: Option<u32>, read: bool) {
         let words = answer
             .map(|answer| self.outbox.take_answer(answer))
@@ -140,7 +143,7 @@ impl Core {
         let link = self.link_or_new(peer);
         let _again_if_not = link.imports.answer(slot, words.and_then(Entry::parse));
         for _ in 0..link.asking.count(slot) {
-            // One by one, as in `unpark`.
+            // One at a time, as in `unpark`.
             let Some(id) = self.link_or_new(peer).asking.pop(slot) else {
                 break;
             };
@@ -186,7 +189,7 @@ impl Core {
         }
     }
 
-    /// The memory here as the devices know it.
+    /// Returns the command's memory of this rank, as the devices know it.
     pub(super) fn reach(&mut self, id: u32) -> Result<Here, Stall> {
         let op = self.ops.get_mut(id).ok_or(Stall::Room)?;
         if let Some(here) = op.here {
@@ -214,7 +217,7 @@ impl Core {
             self.counters.bytes_copied.add(range.len() as u64);
             self.outbox.chunk_everywhere(chunk, range.len())
         } else {
-            // What is for the first lane needs its device only.
+            // A command for the first lane needs only its device.
             let devices = if op.may_go_widely() { RAILS_MAX } else { 1 };
             let taken = self.registrations.take(range, access, devices);
             let registered = taken.map_err(Failure::Transport)?.ok_or(Stall::Room)?;
@@ -226,7 +229,7 @@ impl Core {
         Ok(here)
     }
 
-    /// Adds to a counter.
+    /// Posts a count.
     pub(super) fn post_count(
         &mut self,
         id: u32,
@@ -244,7 +247,7 @@ impl Core {
         }
     }
 
-    /// Puts, if there is anything, and has the owner of a counter count 1, when the bytes are there.
+    /// Puts, if there are any bytes, and makes the owner of a counter count 1 when they have arrived.
     fn post_told(
         &mut self,
         id: u32,
@@ -257,7 +260,7 @@ impl Core {
         self.post_step(id, peer, Step::Move, None, &[tell])
     }
 
-    /// Adds to a counter after `before`, and looks at it.
+    /// Adds to a counter after `before`, and reads it.
     fn post_add(
         &mut self,
         id: u32,
@@ -296,7 +299,7 @@ impl Core {
         };
         if expected == Some(wanted) && known.is_some() {
             if let Some(op) = self.ops.get_mut(id) {
-                op.old = wanted; // it would stay as it was seen
+                op.old = wanted; // the word would not change
             }
             return Ok(());
         }
@@ -315,7 +318,7 @@ impl Core {
         self.post_step(id, peer, Step::Atomic { expected }, Some(answer), &[what])
     }
 
-    /// By the first lane.
+    /// Posts a step by the first lane.
     fn post_step(
         &mut self,
         id: u32,
@@ -362,7 +365,7 @@ impl Core {
 }
 
 impl Outbox {
-    /// The first bytes of a chunk, by each lane.
+    /// Returns the first bytes of a chunk, for each lane.
     fn chunk_everywhere(&self, chunk: u32, len: usize) -> Here {
         let lanes = self.lanes.len();
         std::array::from_fn(|lane| self.chunk(lane.min(lanes - 1), chunk, len))
@@ -370,12 +373,12 @@ impl Outbox {
 }
 
 impl Link {
-    /// A peer's table of regions, by a lane.
+    /// Returns a peer's table of regions, as a lane reaches it.
     pub(super) fn table(&self, table: Remote, lane: usize) -> Remote {
         let key = self.far.get(lane).map_or(table.key, |far| far.table);
         Remote { key, ..table }
     }
 }
 
-/// What is not longer is copied: about as long as to register it takes.
+/// Bytes up to which memory is copied: copying them takes about as long as registering does.
 const BOUNCE_MAX: usize = BODY_MAX;

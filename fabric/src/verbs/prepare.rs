@@ -1,4 +1,4 @@
-//! A rank before it knows its peers: the device is open, and its address can be told.
+//! A rank before it knows its peers: the devices are open, and its address is ready.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -41,13 +41,13 @@ use crate::{
     timer::Timer,
 };
 
-/// A rank that can be found, and does not know its peers yet.
+/// A rank that peers can find, and that does not know its peers yet.
 #[derive(Debug)]
 pub struct Prepared {
     config: VerbsConfig,
     left_out: Vec<Port>,
     rails: Vec<Rail>,
-    /// What is sent by each device.
+    /// Completion queue of the requests of each device.
     sends: Vec<Arc<Cq>>,
     caps: Caps,
     address: Address,
@@ -63,11 +63,11 @@ pub struct Prepared {
 }
 
 impl Verbs {
-    /// Opens a device, and makes what peers find this rank by.
+    /// Opens the devices, and makes what peers find this rank by.
     ///
     /// # Errors
-    /// What is missing and what to do: no libibverbs, no device, a port that is down, no permission, a limit of locked
-    /// memory that is too low (with the figure), or a rank that is none.
+    /// Something is missing, and the text says what to do: no libibverbs, no device, a port that is down, no permission, a limit
+    /// of locked memory that is too low (with the figure), or a rank outside the job.
     pub fn prepare(config: VerbsConfig) -> io::Result<Prepared> {
         Prepared::new(config)
     }
@@ -166,14 +166,14 @@ impl Prepared {
         })
     }
 
-    /// Ports that are down, and so not among those that the ranks of a node take turns at, where no port was named.
+    /// Returns the ports that are down, and so not among those that the ranks of a node take turns at. Empty if ports were named.
     #[must_use]
     pub fn left_out(&self) -> &[Port] {
         &self.left_out
     }
 
-    /// Where peers find this rank, for the bootstrap to carry: 48 bytes, and some more where it has several devices or all are
-    /// connected at once.
+    /// Returns where peers find this rank, for the bootstrap to carry. It is 48 bytes long, and longer with several devices or if
+    /// all ranks are connected at the start.
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
         let closed = Doors::closed(&self.ports);
@@ -181,11 +181,11 @@ impl Prepared {
         self.address.encode(open.or(closed.as_ref()))
     }
 
-    /// The driver, once the addresses of all ranks are known, in the order of the ranks. Nobody is connected to before there is
-    /// something to say, unless all are at the start.
+    /// Makes the driver from the addresses of all ranks, in the order of the ranks. Peers are connected when there is something
+    /// to send, or now if the scheme connects all of them at the start.
     ///
     /// # Errors
-    /// An address that is none, with its rank; or memory that cannot be registered.
+    /// An address is malformed (the text names its rank), or memory cannot be registered.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Verbs> {
         let (peers, doors) = self.parse(&peers)?;
         let Self {
@@ -285,14 +285,14 @@ impl Prepared {
         Ok(parsed)
     }
 
-    /// The bytes that one packet carries.
+    /// Returns the bytes that one packet carries.
     #[must_use]
     pub fn mtu(&self) -> usize {
         128 << self.rails[FIRST].own.mtu
     }
 }
 
-/// What the devices serve, and the queues of what is sent by them.
+/// Returns the devices in use, and the completion queues of their requests.
 fn rails(devices: Vec<Device>, rooms: Rooms) -> io::Result<(Vec<Rail>, Vec<Arc<Cq>>)> {
     let rail = |one: Device| {
         let [sends, arrivals] = one.queues;
@@ -301,7 +301,7 @@ fn rails(devices: Vec<Device>, rooms: Rooms) -> io::Result<(Vec<Rail>, Vec<Arc<C
     devices.into_iter().map(rail).collect()
 }
 
-/// Where peers find the devices, and say words to them.
+/// Returns the ports of the devices, as peers find them.
 fn ports<'a>(
     rails: &[Rail],
     exports: &Exports,
@@ -312,9 +312,9 @@ fn ports<'a>(
         .collect()
 }
 
-/// What all ranks choose a scheme by, alike.
+/// Returns what the scheme is chosen by. It must be the same on all ranks.
 fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits], rooms: Rooms) -> Job {
-    // By each port one by which a rank reaches itself, and one for datagrams.
+    // On each port, one that reaches the rank itself, and one for datagrams.
     let own = config.ranks_per_node.saturating_mul(2 * on_one_device);
     let queue_pairs = least(limits.iter().map(|one| one.qp_max));
     Job {
@@ -328,7 +328,7 @@ fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits], rooms: Rooms
     }
 }
 
-/// How often the name comes that comes most often.
+/// Returns how often the most frequent name occurs.
 fn most_alike<'a>(names: impl Iterator<Item = &'a str> + Clone) -> u32 {
     let often = |name| names.clone().filter(|other| *other == name).count();
     let most = names.clone().map(often).max();
@@ -359,13 +359,13 @@ fn caps(devices: &[Device], inline_max: usize) -> Caps {
     }
 }
 
-/// Of each rank, the ports behind its first one.
+/// Returns for each rank the ports after its first.
 fn ports_behind(doors: &[Option<Doors>]) -> Vec<Box<[Far]>> {
     let behind = |doors: &Option<Doors>| doors.iter().flat_map(|all| &all.ports).copied().collect();
     doors.iter().map(behind).collect()
 }
 
-/// What all connections of this rank have in common.
+/// Returns what all connections of this rank have in common.
 fn local(config: &VerbsConfig, address: &Address) -> connect::Local {
     let (rank, incarnation) = (config.rank, address.incarnation);
     let patience = config.patience.as_nanos() * 1000;
@@ -377,15 +377,15 @@ fn local(config: &VerbsConfig, address: &Address) -> connect::Local {
     }
 }
 
-/// Something that nobody else knows: who sends datagrams without it is not heard.
+/// Returns a random key. Datagrams without it are not accepted, and other processes do not know it.
 fn secret() -> io::Result<u32> {
     let mut bytes = [0; 4];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    // The highest bit would mean that the kernel is to fill in another one.
+    // With the highest bit, the kernel would fill in another key.
     Ok(u32::from_ne_bytes(bytes) & 0x7fff_ffff)
 }
 
-/// Typical of an adapter of 100 Gbit/s; not measured, because software devices say nothing about real ones.
+/// Costs of a typical adapter of 100 Gbit/s. They are not measured, because software devices say nothing about real ones.
 const COST: Cost = Cost {
     send_ns: 200.0,
     recv_ns: 200.0,

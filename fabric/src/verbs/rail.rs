@@ -1,5 +1,5 @@
-//! A device of this rank, and what is made on it. The second one of a rank reaches the second one of another, and so on: such a
-//! pair of devices is a lane.
+//! A device of this rank, and what is made on it. The second device of a rank reaches the second one of another, and so on. Such
+//! a pair of devices is a lane.
 
 use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc};
 
@@ -16,34 +16,34 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Rail {
     pub(super) inbox: Inbox,
-    /// Whose queue pair a number is.
+    /// Peer of each queue pair, by number.
     pub(super) by_qpn: BTreeMap<u32, u32>,
     pub(super) own: Own,
-    /// Why it is of no use any more: completions may never come by it, so nobody waits for them, and nothing new is made on it.
+    /// Why the device has failed. Its completions may never come, so nothing waits for them, and nothing new is made on it.
     pub(super) failed: Option<&'static str>,
-    /// Whether it says when a queue pair that was given up holds no receives any more.
+    /// True if it reports when a queue pair that was given up holds no receives any more. `None` if that is not known yet.
     pub(super) says_last: Option<bool>,
     completions: Arc<OwnedFd>,
     events: Arc<OwnedFd>,
-    /// What the queues were asked for an event for that did not come yet.
+    /// Events that the queues are armed for, and that have not come yet.
     arrivals_armed: Wakes,
     sends_armed: bool,
 }
 
-/// Which arrivals wake.
+/// Which arrivals wake a sleeping thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wakes {
     None,
-    /// Those that their senders want to wake.
+    /// Arrivals whose senders asked for that.
     Wanted,
-    /// Counts, too.
+    /// All arrivals, and so counts as well.
     All,
 }
 
-/// The own port, and what is made on it.
+/// This rank's port of a device, and what is made on it.
 #[derive(Debug)]
 pub(super) struct Own {
-    /// Its name.
+    /// Name of the device.
     pub(super) device: String,
     pub(super) context: Arc<Context>,
     pub(super) pd: Arc<Pd>,
@@ -52,15 +52,15 @@ pub(super) struct Own {
     pub(super) gid_index: u8,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
-    /// 1 to 5 for 256 to 4096 bytes.
+    /// MTU as verbs encodes it: 1 to 5 for 256 to 4096 bytes.
     pub(super) mtu: u8,
     pub(super) ethernet: bool,
     pub(super) reads_out: u8,
     pub(super) reads_in: u8,
     pub(super) timeout: u8,
-    /// Bytes of one request.
+    /// Most bytes of one request.
     pub(super) piece_max: usize,
-    /// How fast it is beside the others.
+    /// Speed relative to the other devices.
     pub(super) weight: u32,
 }
 
@@ -79,15 +79,16 @@ impl Rail {
         })
     }
 
-    /// What a sleeper waits for.
+    /// Returns what a sleeping thread waits for.
     pub(super) fn wait_on(&self) -> [WaitOn; 2] {
         [&self.completions, &self.events].map(|fd| WaitOn::Fd(Arc::clone(fd)))
     }
 
-    /// Asks for an event at the next arrival that is to wake, and for one at the next end of a request where `sends` is given.
+    /// Arms the queues for an event at the next arrival that must wake and, if `sends` is given, at the next completion of a
+    /// request.
     ///
     /// # Errors
-    /// What the device said.
+    /// The device's error.
     pub(super) fn notify(&mut self, wakes: Wakes, sends: Option<&Cq>) -> io::Result<()> {
         if self.arrivals_armed < wakes {
             self.inbox.cq.notify(wakes == Wakes::Wanted)?;
@@ -105,7 +106,7 @@ impl Rail {
         self.sends_armed
     }
 
-    /// A queue is armed until its event has been taken. Whether there was one.
+    /// Takes an event, whose queue is not armed any more. Returns false if there was none.
     pub(super) fn take_event(&mut self) -> bool {
         if self.arrivals_armed == Wakes::None && !self.sends_armed {
             return false;
@@ -122,13 +123,13 @@ impl Rail {
     }
 }
 
-/// As long as pieces have not shown how fast devices are, their weights say it.
+/// Returns the speeds of the devices as their weights say them, used until pieces have been measured.
 pub(super) fn speeds(rails: &[Rail]) -> Speeds {
     let weights = rails.iter().map(|rail| rail.own.weight);
     Speeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
 }
 
-/// Of a device of the greatest weight: typical of 100 Gbit/s.
+/// Speed of a device of the greatest weight, typical of 100 Gbit/s.
 const SPEED: Speed = Speed {
     latency_ns: 1_500,
     bytes_per_us: 12_000,

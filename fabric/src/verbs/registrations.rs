@@ -1,10 +1,9 @@
 //! Memory of the application that is registered for a while: for a key that peers have, or for a command of this rank.
 //!
-//! To register memory takes as long as to copy some pages of it, so uses that overlap in time share a registration: the
-//! messages of one buffer to many peers, or the blocks of a collective that cut one buffer. It ends with the last of its uses,
-//! because after that the memory is the application's, who may unmap it and says nothing of that: pages that are kept pinned
-//! would not be those that have come to be at their address since. A budget bounds what is pinned at a time; what does not fit
-//! goes in messages, or waits.
+//! Registering memory takes as long as copying some pages of it, so uses that overlap in time share a registration: the messages
+//! of one buffer to many peers, or the blocks of a collective that cut one buffer. A registration ends with its last use. After
+//! that the application may unmap the memory without notice, and pages that stay pinned would not be those at the address any
+//! more. A budget bounds what is pinned at a time. Transfers beyond it go as messages, or wait.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -18,13 +17,13 @@ use super::{
 };
 use crate::{counters::Counters, driver::LocalRange, lanes::RAILS_MAX, memory::RemoteRegion};
 
-/// Memory of the application that is registered.
+/// Registered memory of the application.
 #[derive(Debug)]
 pub(super) struct Registrations {
     pds: Vec<Arc<Pd>>,
     me: u32,
     all: Slab<Registration>,
-    /// Where they begin, and which they are: longer ones come first.
+    /// Registrations by start and inverted length, so that longer ones come first.
     by_start: BTreeMap<(usize, usize), u32>,
     by_key: BTreeMap<u32, u32>,
     pinned: Pinned,
@@ -32,8 +31,8 @@ pub(super) struct Registrations {
     counters: Arc<Counters>,
 }
 
-/// Bytes, by what they were registered for. Each has half of the budget: keys last until peers are done, who may wait for
-/// commands of ours, and those must not wait for keys.
+/// Pinned bytes, by purpose. Each purpose has half of the budget. Keys last until peers are done, and peers may wait for commands
+/// of this rank, so commands must not wait for keys.
 #[derive(Debug, Default)]
 struct Pinned {
     keys: u64,
@@ -42,9 +41,9 @@ struct Pinned {
 
 #[derive(Debug)]
 struct Registration {
-    /// With each device, or the first ones.
+    /// Registrations with each device, or with the first ones.
     mrs: Vec<Mr>,
-    /// Where peers look up the keys of the other devices.
+    /// Slot of the table where peers look up the keys of the other devices.
     slot: Option<u32>,
     access: Access,
     start: usize,
@@ -69,10 +68,11 @@ impl Registrations {
         }
     }
 
-    /// A registration of a range with the first so many devices, which is to be given back. `None`: as much is pinned as may be.
+    /// Registers a range with the first `devices` devices, or shares a registration. It must be given back. Returns `None` if the
+    /// budget is used up.
     ///
     /// # Errors
-    /// What the system says, with what to raise.
+    /// The system's error, with what to raise.
     pub(super) fn take(
         &mut self,
         range: LocalRange,
@@ -87,10 +87,10 @@ impl Registrations {
             self.counters.registrations_shared.add(1);
             return Ok(Some(id));
         }
-        // Each device counts them.
+        // The limit of locked memory counts the pages once for each device.
         let bytes = range.len() as u64 * devices as u64;
         let pinned = *self.pinned.of(access);
-        // One that is longer than the budget is let through when it is alone, because nothing could come of waiting.
+        // A range longer than the budget is let through when it is alone, because waiting would not help.
         if pinned > 0 && pinned.saturating_add(bytes) > self.pinned_max / 2 {
             return Ok(None);
         }
@@ -116,7 +116,7 @@ impl Registrations {
         Ok(Some(id))
     }
 
-    /// One that covers the range, with as many devices, and allows as much.
+    /// Returns a registration that covers the range, with as many devices and as much access.
     fn covering(&self, range: LocalRange, access: Access, devices: usize) -> Option<u32> {
         let (start, len) = (range.start().addr().get(), range.len());
         let before = self.by_start.range(..=(start, usize::MAX)).rev();
@@ -131,7 +131,7 @@ impl Registrations {
         })
     }
 
-    /// A use is over. After the last one the memory is not pinned any more.
+    /// Ends a use. After the last one the memory is not pinned any more.
     pub(super) fn give_back(&mut self, id: u32, exports: &mut Exports) {
         let Some(known) = self.all.get_mut(id) else {
             return;
@@ -151,20 +151,21 @@ impl Registrations {
         }
     }
 
-    /// Bytes that are registered for commands.
+    /// Returns the bytes that are registered for commands.
     #[cfg(test)]
     pub(super) const fn pinned_for_commands(&self) -> u64 {
         self.pinned.commands
     }
 
-    /// A range of it as the own devices know it.
+    /// Returns a range of a registration, as this rank's devices know it.
     pub(super) fn local(&self, id: u32, range: LocalRange) -> Option<Here> {
         let known = self.all.get(id)?;
         let offset = range.start().addr().get().checked_sub(known.start)?;
         Some(here(&known.mrs, offset, range.len()))
     }
 
-    /// A key to memory that stays in place until the key is withdrawn. `None` when it cannot be registered, or not now.
+    /// Makes a key to memory that stays in place until the key is withdrawn. Returns `None` if it cannot be registered, or not
+    /// now.
     pub(super) fn expose(
         &mut self,
         range: LocalRange,
@@ -173,8 +174,8 @@ impl Registrations {
         if range.is_empty() {
             return None;
         }
-        // With all devices, however short it is: they reach it when the first lane fails. Where it cannot be, because it may not
-        // be written, say, or a limit is reached, messages go another way.
+        // Use all devices, even for short memory: the others reach it when the first lane fails. If this fails, say because the
+        // memory is read-only or a limit is reached, the data goes as messages.
         let id = self.take(range, Access::Peers, RAILS_MAX).ok().flatten()?;
         let known = self.all.get_mut(id)?;
         let Remote { address, key } = known.mrs[FIRST].remote();
@@ -195,7 +196,7 @@ impl Registrations {
         })
     }
 
-    /// A key is used no more.
+    /// Withdraws a key.
     pub(super) fn withdraw(&mut self, key: RemoteRegion, exports: &mut Exports) {
         if is_plain(key)
             && key.owner == self.me
@@ -215,23 +216,23 @@ impl Pinned {
     }
 }
 
-/// Whether a key is one to memory of an application.
+/// Returns true if a key is one to memory of an application rather than to a region.
 pub(super) const fn is_plain(key: RemoteRegion) -> bool {
     key.kind & ((1 << SLOT_SHIFT) - 1) == PLAIN_KIND
 }
 
-/// Where in its owner's table the keys of the other devices are.
+/// Returns the slot of its owner's table that has the keys of the other devices.
 pub(super) fn slot_of(key: RemoteRegion) -> Option<u32> {
     let slot = key.kind >> SLOT_SHIFT;
     (slot > 0).then_some(slot)
 }
 
-/// Whether it can be one of this owner's.
+/// Returns true if a key can be one of this owner's, by its checksum.
 pub(super) fn is_sealed(key: RemoteRegion, owner: u32) -> bool {
     key.owner == owner && key.id == seal(owner, (key.kind, key.generation), key.whole)
 }
 
-/// Where it leads, if it is sealed and its range inside of what it grants.
+/// Returns where a key leads. It must be sealed, and its range inside of what it grants.
 pub(super) const fn place_of(key: RemoteRegion) -> Remote {
     Remote {
         address: key.base,
@@ -239,7 +240,7 @@ pub(super) const fn place_of(key: RemoteRegion) -> Remote {
     }
 }
 
-/// Keys that were garbled on their way are not to reach the device, where they would break the connection.
+/// Returns the checksum of a key. Garbled keys must not reach the device, where they would break the connection.
 fn seal(owner: u32, (kind, key): (u32, u32), whole: u64) -> u32 {
     let words = [
         u64::from(owner) << 32 | u64::from(key),
@@ -255,11 +256,11 @@ fn seal(owner: u32, (kind, key): (u32, u32), whole: u64) -> u32 {
     u32::from(high) << 16 | u32::from(low)
 }
 
-/// What [`RemoteRegion::kind`] is in our keys, below the slot where there are several devices.
+/// [`RemoteRegion::kind`] of keys to memory of an application. The bits above are the slot, if there are several devices.
 pub(super) const PLAIN_KIND: u32 = 0x1b5f;
 pub(super) const SLOT_SHIFT: u32 = 16;
 
-/// Registrations that are looked at for one that covers a range: more overlap hardly ever.
+/// Registrations that are examined for one that covers a range. More hardly ever overlap.
 const LOOKED_AT_MAX: usize = 8;
 
 #[cfg(test)]

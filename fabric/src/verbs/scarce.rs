@@ -1,8 +1,8 @@
-//! Where a rank may not have a queue pair for each peer: connections that were silent longest give way, and what was meant for
-//! them waits for the next one.
+//! Connection cache, for a rank that may not have a queue pair for each peer. The least recently used connection is evicted, and
+//! commands for its peer wait for the next one.
 //!
-//! A device that had nothing left for one more connection is asked for no more than there were, but queue pairs that were given
-//! up by then and are still to go (`held`) come back: it is asked again when they have gone.
+//! If a device has nothing left for one more connection, the present number of connections becomes the maximum. Queue pairs that
+//! were given up by then and are not destroyed yet (`held`) raise it again when they are.
 
 use std::collections::BTreeSet;
 
@@ -15,24 +15,24 @@ use super::{
 };
 use crate::connect::{Caller, Event, Job, Kind, Message, Next, Share, State};
 
-/// Who may have queue pairs.
+/// State of the connection cache.
 #[derive(Debug)]
 pub(super) struct Scarce {
     share: Share<Option<Ends>>,
     max: u32,
-    /// What `max` never exceeds.
+    /// Upper bound of `max`.
     most: u32,
-    /// Peers with queue pairs that were given up and had not gone when the device had nothing left.
+    /// Peers whose queue pairs were given up and not yet destroyed when the device had nothing left.
     going: BTreeSet<u32>,
     /// Uses of connections so far.
     uses: u64,
-    /// Somebody waits, and until then nobody gives way.
+    /// Time until which no connection is evicted, if a peer waits for one to be.
     next: Option<u64>,
 }
 
 impl Scarce {
-    /// For a rank that may be connected to `asked` peers at a time, or to as many as the device has queue pairs for, and to no
-    /// more than it has buffers for. `None`: it may be to all.
+    /// Makes the cache of a rank that may be connected to `asked` peers at a time, or to as many as the device has queue pairs
+    /// for, and to no more than it has buffers for. Returns `None` if it may be connected to all.
     pub(super) fn of(job: &Job, asked: Option<u32>) -> Option<Self> {
         let max = asked.map_or_else(
             || job.connections_max(),
@@ -56,13 +56,13 @@ impl Scarce {
         self.next
     }
 
-    /// There is nothing left for more connections than these, until what these peers have given up has gone.
+    /// Lowers the maximum to `left` connections, until the queue pairs of the peers in `going` are destroyed.
     fn lower(&mut self, left: u32, going: BTreeSet<u32>) {
         self.max = self.max.min(left);
         self.going = going;
     }
 
-    /// Each peer of which nothing is to go any more has left room for one.
+    /// Raises the maximum by one for each peer whose queue pairs are all destroyed.
     fn raise(&mut self, is_going: impl Fn(u32) -> bool) {
         let before = self.going.len();
         self.going.retain(|peer| is_going(*peer));
@@ -70,7 +70,7 @@ impl Scarce {
         self.max = self.max.saturating_add(gone).min(self.most);
     }
 
-    /// A queue pair has gone. The next turn sees whom that helps.
+    /// Notes that a queue pair was destroyed. The next turn finds out which peer that helps.
     pub(super) fn handle_gone(&mut self) {
         if !self.going.is_empty() {
             self.next = Some(0);
@@ -79,8 +79,9 @@ impl Scarce {
 }
 
 impl Core {
-    /// The device has nothing left for one more connection: other ranks and programs take of it, too. From now on there are no
-    /// more than there are now and what is to go, and others give way. Whether any can, or enough is to go.
+    /// Handles that the device has nothing left for one more connection, since other ranks and programs use it, too. From now on
+    /// there are at most as many connections as now, and as many more as queue pairs are about to be destroyed. Returns false if
+    /// that is too few to go on with.
     pub(super) fn make_do(&mut self, peer: u32) -> bool {
         let others = (0..).zip(&self.links).filter_map(|(other, link)| {
             let link = link.as_deref().filter(|link| link.gone.is_none())?;
@@ -111,7 +112,7 @@ impl Core {
         true
     }
 
-    /// There is something to say to a peer, and no connection.
+    /// Asks for a connection to a peer that something waits for.
     pub(super) fn want(&mut self, peer: u32) {
         let idle = self.link_or_new(peer).dial.state() == State::Idle;
         match &mut self.scarce {
@@ -123,14 +124,14 @@ impl Core {
         }
     }
 
-    /// Whether one more may be connected to without taking another's connection down.
+    /// Returns true if one more peer may be connected without evicting a connection.
     pub(super) fn has_spare(&self) -> bool {
         self.scarce
             .as_ref()
             .is_none_or(|scarce| scarce.share.has_room(scarce.max))
     }
 
-    /// A peer said something about its connection. A request may have to wait for a queue pair.
+    /// Handles a peer's connection message. A request may have to wait for a queue pair.
     pub(super) fn hear_word(&mut self, peer: u32, message: Message, lane: Option<Ends>) {
         let idle = self.link_or_new(peer).dial.state() == State::Idle;
         if let Some(scarce) = &mut self.scarce
@@ -149,7 +150,7 @@ impl Core {
         self.tell_dial(peer, Event::Message(message), lane);
     }
 
-    /// A connection is used, so it is not the one that was silent longest.
+    /// Notes that a connection is used, so that it is not the least recently used one.
     #[inline]
     pub(super) fn touch(&mut self, peer: u32) {
         if self.scarce.is_some() {
@@ -167,7 +168,7 @@ impl Core {
         }
     }
 
-    /// A connection went from one state to another, or its peer is gone.
+    /// Notes that a connection has changed its state, or that its peer is down.
     pub(super) fn note_state(&mut self, peer: u32, before: State) {
         let Self { scarce, links, .. } = self;
         let link = links.get(index(peer)).and_then(Option::as_deref);
@@ -182,7 +183,7 @@ impl Core {
         }
     }
 
-    /// What a connection's new state asks for: who has something to say wants another one.
+    /// Reacts to the new state of a connection: if something waits for the peer, it needs another one.
     pub(super) fn settle_dial(&mut self, peer: u32) {
         let wants = self.link(peer).is_some_and(|link| {
             link.dial.state() == State::Idle && link.gone.is_none() && link.has_something()
@@ -194,9 +195,9 @@ impl Core {
         }
     }
 
-    /// Gives queue pairs to those who wait, as many as there are.
+    /// Gives queue pairs to the peers that wait, as far as there are any.
     fn share_out(&mut self) {
-        // What a step leads to is done by whoever made the step.
+        // The steps below may call this again, and then the outer call does what follows from them.
         if !self
             .scarce
             .as_mut()
@@ -229,8 +230,8 @@ impl Core {
         }
     }
 
-    /// A connection is complete, and was used just now. It pays to keep it for longer than it took to make it; and who asks
-    /// something through it has the answer by then.
+    /// Notes that a connection is complete, and keeps it for a while. Keeping it for longer than it took to make pays, and a peer
+    /// that asks something through it has the answer by then.
     pub(super) fn stay(&mut self, peer: u32) {
         self.touch(peer);
         let now = self.sleep.timer.now();
@@ -239,7 +240,7 @@ impl Core {
         link.stays_until = now + took.saturating_mul(STAY).min(STAY_MAX);
     }
 
-    /// Whether a connection does not give way yet. If so, it is looked at again then.
+    /// Returns true if a connection may not be evicted yet, and notes until when.
     fn stays(&mut self, peer: u32) -> bool {
         let until = self.link(peer).map_or(0, |link| link.stays_until);
         let stays = until > self.sleep.timer.now();
@@ -249,7 +250,7 @@ impl Core {
         stays
     }
 
-    /// Has a connection give way whose time has come.
+    /// Evicts a connection, if one is due.
     pub(super) fn evict_late(&mut self) {
         let next = self.scarce.as_ref().and_then(Scarce::next_eviction);
         if next.is_some_and(|next| next <= self.sleep.timer.now()) {
@@ -257,18 +258,18 @@ impl Core {
         }
     }
 
-    /// Posts no more to a peer until there is a new connection.
+    /// Stops posting to a peer until there is a new connection.
     pub(super) fn quiesce(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         (link.open, link.draining) = (false, true);
         self.leave_broken(peer);
         self.stir(peer);
-        // No turn may come before somebody sleeps.
+        // A thread may sleep before the next turn, so check now.
         self.settle_drain(peer);
     }
 
-    /// A connection that is to go says so when nothing of it is under way, nor waits for a lane that failed to be fenced. What
-    /// asked for no completion is under way until one behind it has completed.
+    /// Reports a draining connection as quiet when nothing of it is in flight, and no failed lane is still to be fenced. Requests
+    /// without a completion count as in flight until a later one completes, so one is posted if needed.
     pub(super) fn settle_drain(&mut self, peer: u32) {
         let drains = |link: &&mut Link| link.draining && !link.drained && link.is_settled();
         let Some(link) = self.link(peer).filter(drains) else {
@@ -282,12 +283,12 @@ impl Core {
         }
     }
 
-    /// A connection was taken down in good order: nothing of it is under way on either side. What the peer knew of our memory it
-    /// has forgotten; answers that did not leave are given again.
+    /// Ends a connection that was drained in good order, so nothing of it is in flight on either side. The peer has forgotten
+    /// what it knew of this rank's memory. Answers that were not sent are given again.
     pub(super) fn forget_connection(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         (link.open, link.draining, link.drained) = (false, false, false);
-        // Words about lanes may be under way: the peer has what matters of them.
+        // Control words about lanes may be in flight, but the peer has what matters of them.
         for lane in 0..link.ways.len() {
             if !self.take_down(To { peer, lane }) {
                 return;
@@ -308,14 +309,14 @@ impl Core {
 }
 
 impl Link {
-    /// Whether a queue pair was given up that has not gone.
+    /// Returns true if a queue pair was given up and is not destroyed yet.
     fn is_going(&self) -> bool {
         self.ways.iter().any(|way| way.doomed)
     }
 }
 
 impl Word {
-    /// Whether it means anything on another connection.
+    /// Returns true if a control word means anything on another connection.
     pub(super) const fn outlives(self) -> bool {
         matches!(
             self,
@@ -324,10 +325,10 @@ impl Word {
     }
 }
 
-/// One that asks and one that is asked.
+/// Fewest connections: one to a peer that asks, and one to a peer that is asked.
 const CONNECTIONS_MIN: u32 = 2;
 
-/// A connection does not give way for so many times the time that it took to make it, at most 0.1 s.
+/// A connection is kept for this many times the time that it took to make, and for at most 0.1 s.
 const STAY: u64 = 4;
 const STAY_MAX: u64 = 100_000_000_000;
 
@@ -364,7 +365,7 @@ mod tests {
         scarce.raise(|peer| peer == 8);
         scarce.raise(|peer| peer == 8);
         assert_eq!(scarce.max, 3, "once");
-        // As there is nothing left again, what went before has helped somebody else.
+        // Nothing is left again, so another rank has taken what was destroyed before.
         scarce.lower(3, [8, 9].into());
         scarce.raise(|_| false);
         assert_eq!(scarce.max, 5);

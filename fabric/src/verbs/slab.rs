@@ -1,4 +1,4 @@
-//! Values by number; a number is used again when its value is gone.
+//! Values by number. A number is used again when its value was removed.
 
 /// Values by number.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl<T> Slab<T> {
         self.places.iter_mut().flatten()
     }
 
-    /// The numbers of all values of this kind.
+    /// Returns the numbers of all values that match.
     pub(super) fn all(&self, is_it: impl Fn(&T) -> bool) -> Vec<u32> {
         let found = |place: &Option<T>| place.as_ref().is_some_and(&is_it);
         let all = (0..).zip(&self.places);
@@ -44,7 +44,7 @@ impl<T> Slab<T> {
             .collect()
     }
 
-    /// The number of the first value of this kind.
+    /// Returns the number of the first value that matches.
     pub(super) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<u32> {
         let found = |place: &Option<T>| place.as_ref().is_some_and(&is_it);
         (0..)

@@ -1,47 +1,47 @@
-//! Messages and words of a link that may have to go again by another lane. Pure.
+//! Messages and control words of a link that may have to be sent again by another lane. Pure.
 //!
-//! A queue pair delivers a prefix of what was posted to it, in its order. So both ends number what they send from 0, whatever the
-//! lane: who has closed a lane says how many have come, and the other goes on with the next one. What the peer's device has
-//! acknowledged has come, and is forgotten.
+//! A queue pair delivers a prefix of what was posted to it, in order. So both ends number what they send from 0, whatever the
+//! lane. The end that has closed a lane says how many have arrived, and the other goes on with the next one. Messages that the
+//! peer's device has acknowledged have arrived, and are dropped.
 
 use std::collections::VecDeque;
 
-/// What was sent and is not known to have come, and how much has come.
+/// Messages that were sent and are not known to have arrived, and how many have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Trail {
     kept: VecDeque<Kept>,
-    /// How many were sent before the first that is kept.
+    /// Messages sent before the first one that is kept.
     done: u64,
-    /// How many the peer says have come.
+    /// Messages that have arrived, as the peer says.
     confirmed: u64,
-    /// How many of the peer's have come.
+    /// Messages of the peer that have arrived here.
     pub(super) heard: u64,
 }
 
-/// The bytes of a message or word.
+/// The bytes of a message or control word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) chunk: u32,
     pub(super) len: usize,
 }
 
-/// More have come than were sent, or one is missing that the device said had come.
+/// The peer's number is impossible: more have arrived than were sent, or one is missing that the device has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap;
 
 impl Trail {
-    /// Keeps one that is sent now. How many were sent with it.
+    /// Keeps one that is being sent. Returns how many were sent with it.
     pub(super) fn keep(&mut self, one: Kept) -> u64 {
         self.kept.push_back(one);
         self.sent()
     }
 
-    /// How many were sent.
+    /// Returns how many were sent.
     pub(super) fn sent(&self) -> u64 {
         self.done + self.kept.len() as u64
     }
 
-    /// The first so many have come: a chunk that is free, if there is one more.
+    /// Returns the chunk of one more of the first `sent`, which have arrived, if one is left.
     pub(super) fn pop_done(&mut self, sent: u64) -> Option<u32> {
         if self.done >= sent {
             return None;
@@ -51,15 +51,15 @@ impl Trail {
         Some(first.chunk)
     }
 
-    /// The peer says how many have come. What it said earlier may come later.
+    /// Records how many have arrived, as the peer says. Earlier reports may come later.
     pub(super) fn confirm(&mut self, heard: u64) {
         self.confirmed = self.confirmed.max(heard);
     }
 
-    /// How many have come for sure, when nothing can come any more.
+    /// Returns how many have arrived for sure, when nothing can arrive any more.
     ///
     /// # Errors
-    /// When the peer's number cannot be right.
+    /// The peer's number cannot be right.
     pub(super) fn confirmed(&self) -> Result<u64, Gap> {
         let possible = self.done..=self.sent();
         possible
@@ -68,12 +68,12 @@ impl Trail {
             .ok_or(Gap)
     }
 
-    /// Those that have to go again, and how many were sent with the last one.
+    /// Returns those that must be sent again, and how many were sent up to the last.
     pub(super) fn rest(&self) -> (Vec<Kept>, u64) {
         (self.kept.iter().copied().collect(), self.sent())
     }
 
-    /// All chunks, because nothing goes any more.
+    /// Returns all chunks, because nothing is sent again any more.
     pub(super) fn clear(&mut self) -> Vec<u32> {
         self.done = self.sent();
         self.kept.drain(..).map(|one| one.chunk).collect()
@@ -101,7 +101,7 @@ mod tests {
         let mut trail = of(&[5, 6, 7, 8]);
         assert_eq!(chunks_until(&mut trail, 2), [5, 6]);
         trail.confirm(3);
-        trail.confirm(1); // said earlier
+        trail.confirm(1); // an earlier report
         let confirmed = trail.confirmed().unwrap();
         assert_eq!(chunks_until(&mut trail, confirmed), [7]);
         let (rest, sent) = trail.rest();

@@ -1,4 +1,4 @@
-//! A turn: what has come is handed out, what is over makes room, and what waited for room goes on.
+//! A turn, which is one pass of progress: delivers arrivals, processes completions, and retries what waited for room.
 
 use std::{collections::BTreeSet, io};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Core {
-    /// How many events were handed out.
+    /// Makes a turn. Returns the number of events.
     pub(super) fn turn(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         self.wake_up();
         self.talk();
@@ -44,7 +44,7 @@ impl Core {
         events + self.tell(budget.saturating_sub(events), sink)
     }
 
-    /// Asks for a wake-up, and looks once more.
+    /// Asks for a wake-up, and checks once more.
     pub(super) fn arm(&mut self) -> Armed {
         if self.take_counts() > 0
             || self.has_news()
@@ -54,9 +54,9 @@ impl Core {
         {
             return Armed::Busy;
         }
-        // What the application had to say by now has taken answers along.
+        // Datagrams that the application has sent by now carry acknowledgments. The others are sent here.
         self.talk();
-        // A queue that was armed and has got something since may have its event in the channel, which would end the sleep.
+        // The event of a queue that was armed, and has got something since, may be in the channel and would end the sleep.
         let mut came = std::mem::take(&mut self.outbox.came);
         for rail in &mut self.rails {
             came |= std::mem::take(&mut rail.inbox.came);
@@ -64,7 +64,7 @@ impl Core {
         while came && self.take_events() {}
         let set = self.notify();
         debug_assert!(set.is_ok(), "an alarm can be set");
-        // A device that failed meanwhile has lost peers.
+        // Arming may have found that a device has failed, and marked peers as failed.
         if set.is_err() || self.has_news() || self.has_arrivals() | self.outbox.look() {
             return Armed::Busy;
         }
@@ -72,12 +72,12 @@ impl Core {
         Armed::Ready
     }
 
-    /// A device whose queues cannot be armed has failed. It wakes nobody then, and whoever has nothing else to do sleeps.
+    /// Arms the queues and the alarm. A device whose queues cannot be armed has failed: it would wake no sleeping thread.
     fn notify(&mut self) -> io::Result<()> {
         let wakes = self.wakes();
         let datagrams = !self.unsaid.is_empty() || self.has_parcels();
         for lane in 0..self.rails.len() {
-            // Errors come as completions even of those who asked for none, so whoever has something under way listens.
+            // Requests that fail complete even if they asked for no completion, so listen while any are in flight.
             let listens = !self.outbox.is_idle(lane) || lane == FIRST && datagrams;
             let sends = listens.then_some(&*self.outbox.lanes[lane].cq);
             if self.rails[lane].notify(wakes, sends).is_err() {
@@ -88,8 +88,8 @@ impl Core {
         self.sleep.timer.set(next)
     }
 
-    /// Nobody waits for the end of what was posted while somebody sleeps, but there may be more to do then: a peer to wake, or a
-    /// task to begin. So that ends the sleep, as if it had been under way before.
+    /// Arms the queues for completions of requests that were posted while a thread sleeps, as if they had been in flight before.
+    /// A completion may have a consequence, such as a peer to wake, or a task to begin.
     pub(super) fn listen_to_sends(&mut self) {
         if !self.sleep.slept {
             return;
@@ -106,7 +106,7 @@ impl Core {
         }
     }
 
-    /// What was posted while somebody sleeps may have to be said again sooner than that one knew of.
+    /// Sets the alarm earlier, if a command posted while a thread sleeps must be repeated before the thread would wake.
     pub(super) fn keep_alarm(&mut self) {
         if self.sleep.slept
             && let Some(next) = self.next_retry()
@@ -127,13 +127,13 @@ impl Core {
             || self.exports.has_dropped()
     }
 
-    /// The first turn after a sleep takes what woke it.
+    /// Takes the events that ended a sleep, in the first turn after it.
     fn wake_up(&mut self) {
         let slept = std::mem::take(&mut self.sleep.slept);
-        // Each look is a system call, so there is one at each device: whatever else there may be ends the next sleep.
+        // Each check is a system call, so there is one for each device. What is left ends the next sleep.
         let looks = slept && !self.take_events();
         self.sleep.deaf += 1;
-        // But there may be none, or always something else that ends it.
+        // A rank may never sleep, or always be woken by something else, so events are also read after some turns.
         let deaf_max = if self.holding.is_empty() {
             DEAF_MAX
         } else {
@@ -145,7 +145,7 @@ impl Core {
         }
     }
 
-    /// Whether there was an event on any device.
+    /// Takes an event from each device. Returns true if there was any.
     fn take_events(&mut self) -> bool {
         let mut took = false;
         for rail in &mut self.rails {
@@ -164,7 +164,7 @@ impl Core {
 
     fn receive(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
-        // A device that always has something must not keep what others have from being heard.
+        // A device that always has arrivals must not delay those of the others.
         let lanes = self.rails.len();
         let first = self.first_heard;
         self.first_heard = (first + 1) % lanes;
@@ -204,14 +204,14 @@ impl Core {
         self.give_back(lane, came, alive.filter(|_| owes));
     }
 
-    /// Whose it is, if that is still there.
+    /// Returns the peer that an arrival is from, if it is still up.
     pub(super) fn sender(&mut self, lane: usize, came: &Completion) -> Option<u32> {
         let from = self.rails[lane].by_qpn.get(&came.qp_num).copied();
         from.filter(|from| self.link(*from).is_some_and(|link| link.gone.is_none()))
     }
 
-    /// A buffer is free again; whoever took a credit for it gets that back. If the device does not take it there are fewer than
-    /// credits, so the lane that it came by is left.
+    /// Posts the buffer of an arrival again, and owes the peer in `owed` a credit. If the device refuses the buffer there are
+    /// fewer than credits, so the lane that the arrival came by is left.
     pub(super) fn give_back(&mut self, lane: usize, came: &Completion, owed: Option<u32>) {
         if let Err(why) = self.rails[lane].inbox.give(came.wr_id) {
             if let Some(peer) = self.sender(lane, came) {
@@ -229,7 +229,7 @@ impl Core {
         }
     }
 
-    /// Whether it took one of the peer's credits.
+    /// Handles an arrived message or control word. Returns true if it took one of the peer's credits.
     fn handle_message(
         &mut self,
         To { peer, lane }: To,
@@ -279,8 +279,10 @@ impl Core {
         Ok(true)
     }
 
+    /// Handles a control word.
+    ///
     /// # Errors
-    /// When no peer of good faith says that.
+    /// No peer in good faith sends it.
     fn handle_word(&mut self, from: u32, word: Word) -> io::Result<()> {
         match word {
             Word::Credit | Word::Wake | Word::Hello | Word::Lanes(_) | Word::End { .. } => {}
@@ -307,7 +309,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes what is over. Whether somebody who was refused should try again.
+    /// Processes completions. Returns 1 if a caller that was refused for lack of room should try again, otherwise 0.
     fn reap(&mut self) -> u32 {
         let mut room = false;
         while let Some((lane, over)) = self.outbox.next() {
@@ -333,7 +335,7 @@ impl Core {
         }
     }
 
-    /// A flight is over, with those posted before it in the same chain. Whose it was.
+    /// Ends a flight, and those posted before it in the same chain. Returns its lane.
     pub(super) fn end_flights(&mut self, id: u64, status: i32) -> Option<To> {
         let mut flight = self.outbox.flight(id)?;
         for before in std::mem::take(&mut flight.before) {
@@ -379,7 +381,7 @@ impl Core {
         }
     }
 
-    /// Regions without holders are to be forgotten.
+    /// Asks connected peers to release the regions that have no holder any more.
     fn forget_dropped(&mut self) {
         if !self.exports.has_dropped() {
             return;
@@ -396,7 +398,7 @@ impl Core {
         }
     }
 
-    /// Lanes that broke are left when what came by them before has been handed out.
+    /// Leaves broken lanes, once everything that came by them before was delivered.
     fn break_off(&mut self) {
         for to in std::mem::take(&mut self.broken) {
             if self.has_arrivals_by(to) {
@@ -407,7 +409,7 @@ impl Core {
         }
     }
 
-    /// Whether a peer is still to be heard by a lane.
+    /// Returns true if something that came from a peer by a lane is not delivered yet.
     pub(super) fn has_arrivals_by(&mut self, to: To) -> bool {
         let Self { links, rails, .. } = self;
         let way = links[index(to.peer)].as_ref().map(|link| &link.ways);
@@ -418,7 +420,7 @@ impl Core {
     }
 }
 
-/// Turns in which nobody hears that a device has failed, whose completions would be waited for in vain.
+/// Turns after which events are read anyway. A device may have failed, whose completions would be waited for in vain.
 const DEAF_MAX: u32 = 4096;
-/// The same while a device has something to say that is waited for.
+/// Turns after which events are read while a device is expected to report about receives (`held`).
 const DEAF_MAX_HOLDING: u32 = 64;

@@ -1,18 +1,18 @@
-//! Datagrams that wait for what came by connections before them. Pure.
+//! Datagrams that wait for earlier arrivals by connections. Pure.
 
 use std::collections::VecDeque;
 
 use super::greeting::Ends;
 use crate::connect::Message;
 
-/// Datagrams by whom they are from. One that finds no room is lost like any other: it is said again.
+/// Datagrams with their senders. One that finds no room is lost like any other, and sent again.
 #[derive(Debug, Default)]
 pub(super) struct Unheard(VecDeque<(u32, Late)>);
 
-/// What waits for its turn to be heard.
+/// A datagram that waits for its turn.
 #[derive(Debug)]
 pub(super) enum Late {
-    /// A word about a connection, with the peer's ends where it says them.
+    /// A connection message, with the peer's ends if it names them.
     Word(Message, Option<Ends>),
     Parcel(Vec<u8>),
 }
@@ -37,7 +37,8 @@ impl Unheard {
     }
 }
 
-/// A MiB of the longest. Each waits for a turn or two, unless its sender never stops sending by a connection, too.
+/// Datagrams that may wait, a MiB of the longest. Each waits for a turn or two, unless its sender never stops sending by a
+/// connection, too.
 const UNHEARD_MAX: usize = 1024;
 
 #[cfg(test)]

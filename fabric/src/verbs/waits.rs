@@ -1,12 +1,12 @@
-//! Commands that wait for something to be known, each for one thing. Pure.
+//! Commands that wait for something to become known, each for one thing. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Commands by what they wait for, in the order in which they began to.
+/// Commands by what they wait for, in the order in which they began to wait.
 #[derive(Debug)]
 pub(super) struct Waits<K> {
     all: BTreeMap<K, VecDeque<u32>>,
-    /// What each waits for.
+    /// Key that each command waits for.
     of: BTreeMap<u32, K>,
 }
 
@@ -25,12 +25,12 @@ impl<K: Copy + Ord> Waits<K> {
         self.of.insert(op, what);
     }
 
-    /// How many wait for something.
+    /// Returns how many commands wait for `what`.
     pub(super) fn count(&self, what: K) -> usize {
         self.all.get(&what).map_or(0, VecDeque::len)
     }
 
-    /// The first that waits for something does so no more.
+    /// Removes and returns the first command that waits for `what`.
     pub(super) fn pop(&mut self, what: K) -> Option<u32> {
         let ops = self.all.get_mut(&what)?;
         let first = ops.pop_front();
@@ -40,7 +40,7 @@ impl<K: Copy + Ord> Waits<K> {
         first.inspect(|op| _ = self.of.remove(op))
     }
 
-    /// A command has ended.
+    /// Removes a command that has ended.
     pub(super) fn forget(&mut self, op: u32) {
         let what = self.of.remove(&op);
         if let Some((what, ops)) = what.and_then(|what| Some((what, self.all.get_mut(&what)?))) {
@@ -59,7 +59,7 @@ impl<K: Copy + Ord> Waits<K> {
         self.all.values().flatten().copied()
     }
 
-    /// All of them wait no more.
+    /// Removes and returns all commands.
     pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<K> {
         self.of.clear();
         std::mem::take(&mut self.all).into_values().flatten()

@@ -1,4 +1,4 @@
-//! One lane of a link: a queue pair on one device of this rank, connected to the device of the same number of the peer.
+//! One lane of a link: a queue pair on one device of this rank, connected to the peer's device of the same number.
 
 use super::{
     chain::Chain,
@@ -7,25 +7,26 @@ use super::{
     objects::{Qp, Route},
 };
 
-/// A lane of a link, from this side.
+/// A lane of a link, on this side.
 #[derive(Debug, Default)]
 pub(super) struct Way {
     pub(super) qp: Option<Qp>,
-    /// The number of the own first packet.
+    /// First packet number of this side.
     pub(super) psn: u32,
-    /// Requests in the queue pair, and those of them that no flight stands for.
+    /// Requests in the queue pair, and those of them that no flight covers.
     pub(super) used: u32,
     pub(super) quiet: u32,
     pub(super) chain: Chain,
     /// Flights that could not be posted. They end with the queue pair.
     pub(super) stranded: Vec<u64>,
-    /// A request could not be posted, or failed.
+    /// True if a request could not be posted, or failed.
     pub(super) broken: bool,
-    /// The queue pair is of no use any more, and goes when nothing of it is under way.
+    /// True if the queue pair was given up. It is destroyed when nothing of it is in flight.
     pub(super) doomed: bool,
-    /// Of the shared receives.
+    /// Receives of the shared queue that the queue pair may hold.
     pub(super) holds: Holds,
-    /// The device did not take it down, and may go on: what is under way never ends, so that its memory serves nothing else.
+    /// True if the device did not destroy the queue pair, and may go on. Its requests never complete, so their memory is not
+    /// reused.
     pub(super) stuck: bool,
 }
 
@@ -36,20 +37,20 @@ pub(super) struct To {
     pub(super) lane: usize,
 }
 
-/// A port of a peer, which it names when a connection is made.
+/// A port of a peer, as the peer names it when a connection is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Far {
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
-    /// 1 to 5 for 256 to 4096 bytes.
+    /// MTU as verbs encodes it: 1 to 5 for 256 to 4096 bytes.
     pub(super) mtu: u8,
-    /// Reads and atomics of one queue pair that it serves at a time: a burst of more breaks the queue pair.
+    /// Reads and atomics of one queue pair that it serves at a time. A burst of more breaks the queue pair.
     pub(super) reads: u8,
-    /// Its link is Ethernet rather than InfiniBand.
+    /// True if its link is Ethernet rather than InfiniBand.
     pub(super) ethernet: bool,
-    /// The key to its table of regions by this device.
+    /// Key to its table of regions by this device.
     pub(super) table: u32,
-    /// The queue pair that hears words about connections.
+    /// Queue pair that receives connection messages.
     pub(super) words: u32,
 }
 
@@ -62,7 +63,7 @@ impl Way {
         }
     }
 
-    /// Where a device of either rank has failed there is no queue pair.
+    /// Makes a lane without a queue pair, as where a device of either rank has failed.
     pub(super) fn absent(psn: u32) -> Self {
         Self {
             psn,
@@ -79,26 +80,26 @@ impl Way {
         self.qp.is_some() && !self.broken && !self.doomed
     }
 
-    /// Nothing is posted behind what could not be.
+    /// Returns true if nothing more may be posted, because an earlier request failed or could not be posted.
     pub(super) const fn is_spoilt(&self) -> bool {
         self.broken || !self.stranded.is_empty()
     }
 }
 
 impl To {
-    /// By the lane that all have.
+    /// Returns the first lane of a peer.
     pub(super) const fn first(peer: u32) -> Self {
         Self { peer, lane: FIRST }
     }
 }
 
 impl Far {
-    /// Whether the same way leads to both.
+    /// Returns true if the same route leads to both.
     pub(super) fn is_at(&self, other: &Self) -> bool {
         (self.gid, self.lid, self.mtu) == (other.gid, other.lid, other.mtu)
     }
 
-    /// The way there from an own port.
+    /// Returns the route to this port from a port of this rank.
     pub(super) const fn route(&self, port: u8, gid_index: u8, ethernet: bool) -> Route {
         Route {
             gid: self.gid,
@@ -110,8 +111,9 @@ impl Far {
     }
 }
 
-/// Numbers of the first packets of lanes to one peer, beginning with this one. Each lane of each connection takes the next: a
-/// packet of an earlier one that is late reaches a queue pair that got the same number, and must not be the one that it expects.
+/// Returns the first packet numbers of the lanes to one peer, beginning with `first`. Each lane of each connection takes the next
+/// one. A late packet of an earlier connection may reach a queue pair that got the same number, and must not be the packet that
+/// it expects.
 pub(super) fn psns(first: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(first), |last| Some(psn_after(*last)))
 }
@@ -120,17 +122,18 @@ pub(super) const fn psn_after(last: u32) -> u32 {
     last.wrapping_add(PSN_STEP) & PSN_MAX
 }
 
-/// Of 24 bits. The step is odd, so that all come before one comes again, and cuts their circle in the golden section, so that
-/// what begins at one of them has far to go to the next.
+/// Packet numbers have 24 bits. The step is odd, so that all come before one repeats, and divides their circle in the golden
+/// section, so that it is far from one start to the next.
 pub(super) const PSN_MAX: u32 = 0x00ff_ffff;
 const PSN_STEP: u32 = 0x009e_3779;
 
-/// What a port can do, as the byte that says it.
+/// Returns the byte that says what a port can do.
 pub(super) const fn skills(reads: u8, ethernet: bool) -> u8 {
     reads | if ethernet { ETHERNET } else { 0 }
 }
 
-/// The reads that it serves, and whether it is on Ethernet. `None` where it serves no reads: there is no such port.
+/// Returns the reads that a port serves, and whether it is on Ethernet. Returns `None` without reads, since there is no such
+/// port.
 pub(super) const fn parse_skills(skills: u8) -> Option<(u8, bool)> {
     let reads = skills & !ETHERNET;
     if reads == 0 {
@@ -141,7 +144,7 @@ pub(super) const fn parse_skills(skills: u8) -> Option<(u8, bool)> {
 
 const ETHERNET: u8 = 0x80;
 
-/// The lane of what is bound to one: atomics, counts, and task lists.
+/// The lane of what must go by one lane only: atomics, counts, and task lists.
 pub(super) const FIRST: usize = 0;
 
 #[cfg(test)]

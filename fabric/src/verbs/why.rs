@@ -1,4 +1,4 @@
-//! Why a peer is lost, in words that say what to look at.
+//! Reasons why a peer failed, in words that say what to check.
 
 use std::io;
 
@@ -12,14 +12,14 @@ use crate::{
 };
 
 impl Core {
-    /// A peer is lost, for this reason.
+    /// Marks a peer as failed, for this reason.
     pub(super) fn fail(&mut self, peer: u32, why: io::Error) {
         let link = self.link_or_new(peer);
         link.broken.get_or_insert(why);
         self.part(peer, Down::Failed);
     }
 
-    /// Why a peer was lost, if it was, and as far as is known here.
+    /// Returns why a peer failed, if it did, as far as this rank knows.
     pub(super) fn why_down(&self, peer: u32) -> Option<String> {
         let link = self.links.get(super::core::index(peer))?.as_deref()?;
         let failed = link.gone == Some(Down::Failed);
@@ -27,7 +27,7 @@ impl Core {
         Some(why.to_string())
     }
 
-    /// What a request's status says of the connection. Nothing, when it was over before.
+    /// Returns what the status of a failed request says of the connection. That is nothing for one that was flushed.
     pub(super) fn why_of(&self, lane: usize, status: i32) -> Option<io::Error> {
         let words = self.rails[lane].own.context.status(status);
         match status {
@@ -41,8 +41,8 @@ impl Core {
         }
     }
 
-    /// Whether a request has failed because its lane has. A device whose port is down may say that in other words than one whose
-    /// packets get lost.
+    /// Returns true if a request has failed because its lane has. A device whose port is down may give another status than one
+    /// whose packets get lost.
     pub(super) fn is_of_lane(&self, lane: usize, status: i32) -> bool {
         matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) || self.port_is_down(lane)
     }
@@ -54,7 +54,7 @@ impl Core {
     }
 }
 
-/// Devices do not say why nothing comes back.
+/// Makes the error for a peer that nothing comes back from. Devices do not say why.
 fn silent(words: &str) -> io::Error {
     let why = format!(
         "{words}: its process or node is gone, a cable or switch between the ports is, or long packets do not get through: \
@@ -63,21 +63,21 @@ fn silent(words: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
-/// Why a lane could not be connected.
+/// Makes the error for a lane whose ends are of different kinds of network.
 pub(super) fn unlike() -> io::Error {
     let why = "one end's port is InfiniBand, the other's Ethernet (RoCE): name devices of one network in the same order on all \
                nodes with RIPSTOP_VERBS_DEVICE";
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
-/// Why two ranks could not be connected although each has a device that works.
+/// Makes the error for two ranks that cannot be connected although each has a device that works.
 pub(super) fn unmatched() -> io::Error {
     let why = "no device of this rank works whose counterpart on the other works, too: the first of RIPSTOP_VERBS_DEVICE reaches \
                the first, the second the second";
     io::Error::new(io::ErrorKind::NotConnected, why)
 }
 
-/// Why two ranks could not be connected.
+/// Makes the error for two ranks that could not be connected.
 pub(super) fn unconnected(why: Why) -> io::Error {
     let sentence = match why {
         Why::Unreachable => {

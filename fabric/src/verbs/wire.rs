@@ -1,4 +1,4 @@
-//! What travels through a connection: a head of eight bytes, then what its kind says.
+//! Wire format of a connection: a head of eight bytes, then what its kind says.
 //!
 //! ```text
 //! kind u8 | header length u8 | credits u16 | 0 u32          little-endian
@@ -8,8 +8,8 @@
 //! ask, unnamed: name u64            count: which u32, by u64
 //! named: name u64, slot u32, generation u32, address u64, key u32, length u64, told u8
 //! ```
-//! Every one of them but `lanes` and `end` takes a credit: a buffer that the receiver keeps for this sender. `credits` gives back
-//! those that are free again.
+//! Each of them except `lanes` and `end` takes a credit, which is a buffer that the receiver keeps for this sender. `credits`
+//! gives back buffers that are free again.
 
 use super::{
     counts::Tally,
@@ -19,65 +19,65 @@ use super::{
 };
 use crate::{driver::Down, lanes::LaneSet};
 
-/// The name of a region at its owner: a slot, and which of the regions that lay there.
+/// Name of a region at its owner: a slot, and its generation there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) slot: u32,
     pub(super) generation: u32,
 }
 
-/// What one driver says to another. Messages of the application are apart, because they are not copied first.
+/// A control word from one driver to another. Messages of the application are separate, because they are not copied first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// Only credits.
+    /// Gives back credits, and nothing else.
     Credit,
-    /// I have bound my queue pairs. It comes before all others, and only where nobody asked.
+    /// The sender has connected its queue pairs. It comes before all others, and only on connections that were not asked for.
     Hello,
-    /// This region is gone: use it no more, and say so.
+    /// The receiver must stop using this region of the sender, and answer `Forgot`.
     Forget(Name),
-    /// I use it no more.
+    /// The sender does not use this region any more.
     Forgot(Name),
-    /// A counter of yours has come to where you wait for it.
+    /// A counter of the receiver has reached the threshold that it waits for.
     Wake,
-    /// Which region has this name?
+    /// Asks which region has this name.
     Ask(u64),
-    /// This one.
+    /// Answers which region has a name.
     Named(Named),
-    /// None any more.
+    /// The name was taken back.
     Unnamed(u64),
-    /// Add to a counter of yours.
+    /// Asks the receiver to add to one of its counters.
     Count { tally: Tally, by: u64 },
-    /// The end.
+    /// Goodbye: the sender ends.
     Bye(Down),
     /// Some lanes do not work.
     Lanes(Said),
-    /// The end, by lanes that messages do not go by: it comes after so many of them.
+    /// Goodbye by lanes that messages do not go by, of which `sent` come before it.
     End { how: Down, sent: u64 },
 }
 
-/// What a rank says of the lanes to the other.
+/// Report of a rank to a peer about the lanes between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) lanes: crate::lanes::Word,
-    /// How many messages and words of the other have come, by those that are closed and others.
+    /// Messages and control words of the peer that have arrived, by closed lanes and others.
     pub(super) heard: u64,
 }
 
-/// What came.
+/// Something that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// A message with a header of so many bytes, which begins after the head.
+    /// A message with a header of this many bytes, which begins after the head.
     Message {
         header: usize,
     },
     Word(Word),
 }
 
-/// Bytes of it that are not what they should be.
+/// The bytes are neither a message nor a control word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The head of a message.
+/// Returns the head of a message.
 pub(super) fn message_head(header: usize, credits: u16) -> [u8; HEAD] {
     head(MESSAGE, u8::try_from(header).unwrap_or(u8::MAX), credits)
 }
@@ -88,7 +88,7 @@ fn head(kind: u8, header: u8, credits: u16) -> [u8; HEAD] {
 }
 
 impl Word {
-    /// Writes it to `bytes`. How long it is.
+    /// Writes the wire form to `bytes`. Returns its length.
     pub(super) fn encode(self, credits: u16, bytes: &mut [u8; WORD_MAX]) -> usize {
         let mut put =
             |at: usize, word: &[u8]| bytes[HEAD + at..][..word.len()].copy_from_slice(word);
@@ -154,7 +154,7 @@ impl Word {
     }
 }
 
-/// Reads a head and, where it is short, what follows. `len` is how much came; `first` holds the first bytes of it.
+/// Reads a head and, of a control word, what follows. `len` bytes arrived, and `first` holds the first of them.
 pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16), Malformed> {
     let rest = len.checked_sub(HEAD).ok_or(Malformed)?;
     let [kind, header, low, high, ..] = *first;
@@ -249,11 +249,11 @@ fn said(first: &[u8; WORD_MAX]) -> Said {
     }
 }
 
-/// Where a head says the credits.
+/// Offset of the credits in a head.
 pub(super) const CREDITS_AT: usize = 2;
-/// Bytes before every message.
+/// Bytes of the head.
 pub(super) const HEAD: usize = 8;
-/// The longest word.
+/// Bytes of the longest control word.
 pub(super) const WORD_MAX: usize = HEAD + 37;
 
 const MESSAGE: u8 = 1;
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// What is kept of them is kept by slot.
+    /// State about regions is kept by slot.
     #[test]
     fn a_word_about_a_slot_that_no_table_has_is_refused() {
         for (slot, exists) in [(SLOTS - 1, true), (SLOTS, false), (u32::MAX, false)] {

@@ -1,4 +1,4 @@
-//! What a command asks for: its keys, and whether they can be right.
+//! Content of a one-sided command: its keys and memory, and whether the keys can be valid.
 
 use std::sync::atomic::AtomicU64;
 
@@ -9,7 +9,7 @@ use crate::{
     offload::{CELL_LEN, Landing, RemoteCounter},
 };
 
-/// What is asked for.
+/// Content of a one-sided command.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wish {
     Put {
@@ -17,7 +17,7 @@ pub(super) enum Wish {
         into: RemoteRegion,
         count: Option<RemoteRegion>,
     },
-    /// A put of these few words.
+    /// A put of the few words of a landing.
     Offer {
         landing: Landing,
         into: RemoteRegion,
@@ -27,7 +27,7 @@ pub(super) enum Wish {
         from: RemoteRegion,
         into: LocalRange,
     },
-    /// `known`: what the word was when it was last looked at.
+    /// `known`: the value of the word when it was last read.
     Atomic {
         at: RemoteRegion,
         op: AtomicOp,
@@ -40,18 +40,18 @@ pub(super) enum Wish {
 }
 
 impl Wish {
-    /// How many counts it is by itself.
+    /// Returns 1 for a count, and otherwise 0.
     pub(super) fn counts(&self) -> u32 {
         u32::from(matches!(self, Self::Count { .. }))
     }
 
-    /// Whether the peer's device answers it with what was there.
+    /// Returns true if the peer's device answers with what was there.
     pub(super) const fn asks(&self) -> bool {
         let counts = matches!(self.keys(), (_, Some(_)));
         counts || matches!(self, Self::Get { .. } | Self::Atomic { .. })
     }
 
-    /// A count, if the key can be one to a counter.
+    /// Makes a count, if the key can be one to a counter.
     pub(super) fn count(counter: RemoteCounter, by: u64) -> Option<Self> {
         counter.cell().map(|cell| Self::Count { cell, by })
     }
@@ -65,7 +65,7 @@ impl Wish {
         }
     }
 
-    /// Bytes that it moves: more than a request takes, maybe.
+    /// Returns the bytes that it moves, which may be more than one request takes.
     pub(super) const fn bytes(&self) -> usize {
         match self {
             Self::Put { from, .. } => from.len(),
@@ -75,7 +75,7 @@ impl Wish {
         }
     }
 
-    /// Whether it is a put or a get of no bytes that counts nothing.
+    /// Returns true for a put or a get of no bytes that counts nothing.
     pub(super) const fn does_nothing(&self) -> bool {
         match self {
             Self::Put {
@@ -86,7 +86,7 @@ impl Wish {
         }
     }
 
-    /// Whether its keys can be keys of this peer's at all.
+    /// Checks that its keys can be keys of this peer.
     pub(super) fn check(&self, peer: u32) -> Result<(), Failure> {
         let word = |key: RemoteRegion, len| {
             let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);
@@ -108,7 +108,8 @@ impl Wish {
         }
     }
 
-    /// After a look at the word of an atomic that the device has not: whether it has to be tried (again). Notes what was seen.
+    /// Notes the value that an atomic found. Returns true if it must be tried again, because the device has no such operation and
+    /// a compare-and-swap in its place has failed or is still to come.
     pub(super) fn wants_another_look(&mut self, expected: Option<u64>, old: u64) -> bool {
         let Self::Atomic { op, known, .. } = self else {
             return false;
@@ -123,14 +124,14 @@ impl Wish {
     }
 }
 
-/// The counter of a put, if its key can be one to a counter.
+/// Returns the counter of a put, if its key can be one to a counter.
 pub(super) fn cell_of(count: Option<RemoteCounter>) -> Result<Option<RemoteRegion>, Failure> {
     let cell = count.map(|count| count.cell().ok_or(Failure::BadRange));
     cell.transpose()
 }
 
 impl AtomicOp {
-    /// What a word becomes by it.
+    /// Returns what a word becomes by this operation.
     pub(super) fn after(self, word: u64) -> u64 {
         let word = AtomicU64::new(word);
         self.apply(&word);

@@ -33,24 +33,24 @@ pub(in crate::verbs) struct Context {
     gone: AtomicBool,
 }
 
-/// What a device allows.
+/// Limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct Limits {
     pub(in crate::verbs) srq_wr_max: u32,
     pub(in crate::verbs) qp_wr_max: u32,
     pub(in crate::verbs) qp_max: u32,
     pub(in crate::verbs) cqe_max: u32,
-    /// Reads and atomics of one queue pair that may be under way to a peer, and that peers may have under way to here.
+    /// Reads and atomics of one queue pair that may be in flight to a peer, and those that peers may have in flight to here.
     pub(in crate::verbs) reads_out: u8,
     pub(in crate::verbs) reads_in: u8,
     pub(in crate::verbs) atomics: bool,
 }
 
-/// A port, as it is now.
+/// State of a port.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct PortState {
     pub(in crate::verbs) active: bool,
-    /// 1 to 5 for 256 to 4096 bytes.
+    /// MTU as verbs encodes it: 1 to 5 for 256 to 4096 bytes.
     pub(in crate::verbs) mtu: u8,
     pub(in crate::verbs) lid: u16,
     pub(in crate::verbs) message_max: u32,
@@ -60,7 +60,7 @@ impl Context {
     /// Opens the device of this name.
     ///
     /// # Errors
-    /// That there is none of this name, or who may not open it.
+    /// There is none of this name, or this user may not open it.
     pub(in crate::verbs) fn open(name: &str, counters: &Arc<Counters>) -> io::Result<Arc<Self>> {
         let library = Library::open()?;
         let list = List::new(&library)?;
@@ -83,7 +83,7 @@ impl Context {
         Ok(context)
     }
 
-    /// What the device allows.
+    /// Returns the limits of the device.
     pub(in crate::verbs) fn limits(&self) -> io::Result<Limits> {
         // SAFETY: numbers only, for which all zeroes are values.
         let mut attributes: abi::DeviceAttributes = unsafe { std::mem::zeroed() };
@@ -103,7 +103,7 @@ impl Context {
         })
     }
 
-    /// The state of a port.
+    /// Returns the state of a port.
     pub(in crate::verbs) fn port(&self, port: u8) -> io::Result<PortState> {
         // SAFETY: numbers only, for which all zeroes are values.
         let mut attributes: abi::PortAttributes = unsafe { std::mem::zeroed() };
@@ -118,7 +118,7 @@ impl Context {
         })
     }
 
-    /// The address at an index of a port's table.
+    /// Returns the address at an index of a port's table.
     pub(in crate::verbs) fn gid(&self, port: u8, index: u8) -> io::Result<[u8; 16]> {
         let mut gid = abi::Gid::default();
         // SAFETY: the device is open, and the library fills in the 16 bytes.
@@ -128,7 +128,7 @@ impl Context {
         Ok(gid.0)
     }
 
-    /// Something that happened to the device, a port or a queue since the last call: taken and acknowledged.
+    /// Takes and acknowledges the next event about the device, a port or a queue, if there is one.
     pub(in crate::verbs) fn next_event(&self) -> Option<Happened> {
         let mut event = abi::AsyncEvent {
             element: 0,
@@ -156,12 +156,12 @@ impl Context {
         Some(Happened { kind, about })
     }
 
-    /// A descriptor that is readable when there is an event.
+    /// Returns a descriptor that is readable when there is an event.
     pub(in crate::verbs) fn events(&self) -> io::Result<OwnedFd> {
         self.async_fd().try_clone_to_owned()
     }
 
-    /// Words for a completion's status.
+    /// Returns the text for a completion's status.
     pub(in crate::verbs) fn status(&self, status: i32) -> String {
         self.library.status(status)
     }
@@ -173,11 +173,12 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw(context.async_fd) }
     }
 
-    /// Gives something back by a function of the library. What the device keeps is counted: the library has freed nothing of it
-    /// then, and nothing that the device may touch is freed here, until closing it has the kernel end all that it was used for.
+    /// Releases an object by a function of the library. An object that the device keeps is counted: the library has freed nothing
+    /// of it then, and nothing that the device may touch is freed here, until closing the device makes the kernel end all its
+    /// uses.
     ///
     /// # Errors
-    /// What the device said. That it is gone is no error: then the kernel has ended all of it.
+    /// The device's error. A device that is gone is no error, because the kernel has ended all uses then.
     pub(super) fn give_back(&self, what: &str, end: impl FnOnce() -> i32) -> io::Result<()> {
         #[cfg(test)]
         let end = || match self.keeps() {
@@ -196,8 +197,8 @@ impl Context {
         check(done, what).inspect_err(|_| self.counters.stuck.add(1))
     }
 
-    /// Whether the kernel has taken the device away. It refuses every call then, with an error (`ibv_open_device(3)`) that a
-    /// device which is there may give, too, and go on. So this is a call that no device is asked about.
+    /// Returns true if the kernel has taken the device away. It refuses every call then, with an error (`ibv_open_device(3)`)
+    /// that a device which is there may return, too, and go on. So this makes a call that involves no device.
     fn is_gone(&self) -> bool {
         #[cfg(test)]
         if self.gone.load(Relaxed) {
@@ -213,20 +214,20 @@ impl Context {
         false
     }
 
-    /// As [`give_back`](Self::give_back), of what only things that were kept can be in the way of.
+    /// Like [`give_back`](Self::give_back), for an object that can be kept only if objects made from it were.
     pub(super) fn give_back_empty(&self, what: &str, end: impl FnOnce() -> i32) {
         let kept_before = self.counters.stuck.get();
         let ended = self.give_back(what, end);
         debug_assert!(ended.is_ok() || kept_before > 0, "{ended:?}");
     }
 
-    /// From now on the device keeps all that was made on it, and says this; or does not, with 0.
+    /// Pretends from now on that the device keeps every object, with this error, or stops that with 0.
     #[cfg(test)]
     pub(in crate::verbs) fn keep_all(&self, error: i32) {
         self.keeps.store(error, Relaxed);
     }
 
-    /// From now on it is as if the kernel had taken the device away.
+    /// Pretends from now on that the kernel has taken the device away.
     #[cfg(test)]
     pub(in crate::verbs) fn lose(&self) {
         self.gone.store(true, Relaxed);
@@ -238,7 +239,7 @@ impl Context {
         self.keeps.load(Relaxed)
     }
 
-    /// From now on the device takes receives by this function, or none. How it took them before.
+    /// Makes the device take receives by this function, or refuse them. Returns the function of before.
     #[cfg(test)]
     pub(in crate::verbs) fn take_receives_by(
         &self,
@@ -249,7 +250,7 @@ impl Context {
         std::mem::replace(&mut ops.post_srq_recv, post)
     }
 
-    /// From now on no queue of the device can be armed, as if it had failed.
+    /// Makes the queues of the device refuse to be armed, as if it had failed.
     #[cfg(test)]
     pub(in crate::verbs) fn refuse_arming(&self) {
         // SAFETY: the device is open, and only this thread uses it.
@@ -274,7 +275,7 @@ impl Drop for Context {
     }
 }
 
-/// A protection domain: what is made in one may be used together.
+/// A protection domain. Objects made in one may be used together.
 #[derive(Debug)]
 pub(in crate::verbs) struct Pd {
     pub(super) context: Arc<Context>,
@@ -304,7 +305,7 @@ impl Drop for Pd {
     }
 }
 
-/// The devices there are.
+/// The devices of this machine.
 struct List<'a> {
     library: &'a Library,
     first: NonNull<*mut abi::Device>,
@@ -331,7 +332,7 @@ impl<'a> List<'a> {
     }
 
     fn find(&self, name: &str) -> io::Result<NonNull<abi::Device>> {
-        // SAFETY: the list has so many entries and lives until we are dropped.
+        // SAFETY: the list has this many entries and lives until we are dropped.
         let devices = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
         let found = devices
             .iter()
@@ -362,7 +363,7 @@ impl Drop for List<'_> {
 
 fn cannot_open(name: &str, why: &io::Error) -> io::Error {
     let advice = match why.kind() {
-        // Of a file that may not be opened the library looks for another one.
+        // If a file may not be opened, the library looks for another one, and does not find it.
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => {
             ": /dev/infiniband/uverbs* must be readable and writable for you; \
              join its group (often `rdma`), or pass the device into the container"
@@ -372,5 +373,5 @@ fn cannot_open(name: &str, why: &io::Error) -> io::Error {
     io::Error::new(why.kind(), format!("device {name}: {why}{advice}"))
 }
 
-/// Reads and atomics under way on one queue pair: more than this no device profits from.
+/// Most reads and atomics in flight on one queue pair. No device profits from more.
 const READS_MAX: i32 = 16;

@@ -8,7 +8,7 @@ use rustix::process::Resource;
 use super::{Pd, Raw};
 use crate::{driver::LocalRange, verbs::abi};
 
-/// Memory that a device may touch. Its pages stay where they are, even when the process unmaps them, until this is dropped.
+/// Memory that a device may touch. Its pages stay in place until this is dropped, even if the process unmaps them.
 #[derive(Debug)]
 pub(in crate::verbs) struct Mr {
     pd: Arc<Pd>,
@@ -16,16 +16,16 @@ pub(in crate::verbs) struct Mr {
     start: u64,
 }
 
-/// Who may touch it, and how.
+/// Allowed access to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::verbs) enum Access {
-    /// This process's requests read it.
+    /// Requests of this process read it.
     Read,
-    /// And write it.
+    /// Requests of this process read and write it.
     Write,
-    /// Peers read it, with its key.
+    /// Peers with its key read it.
     Shown,
-    /// Peers do with it what they want, with its key.
+    /// Peers with its key read it, write it, and use atomics on it.
     Peers,
 }
 
@@ -48,7 +48,7 @@ impl Mr {
     /// Registers a range, whose maker promised that it stays valid as long as commands use it.
     ///
     /// # Errors
-    /// Where the limit of locked memory is in the way: what is needed, and how to raise it.
+    /// The system refuses. If the limit of locked memory is the reason, the text says what is needed and how to raise it.
     pub(in crate::verbs) fn new(
         pd: &Arc<Pd>,
         range: LocalRange,
@@ -62,7 +62,7 @@ impl Mr {
         Self::hold(pd, mr, (len, start.addr().get() as u64))
     }
 
-    /// As [`new`](Self::new), but devices count addresses in it from where the first byte is in its page.
+    /// Like [`new`](Self::new), but devices count addresses in it from the offset of the first byte in its page.
     pub(in crate::verbs) fn from_zero(
         pd: &Arc<Pd>,
         range: LocalRange,
@@ -84,7 +84,7 @@ impl Mr {
         Ok(Self { pd, raw, start })
     }
 
-    /// A piece of it. `len` is at most what a message can carry.
+    /// Returns a piece of it. `len` must be at most what a message can carry.
     pub(in crate::verbs) fn piece(&self, offset: usize, len: usize) -> Local {
         let address = self.start + offset as u64;
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -92,7 +92,7 @@ impl Mr {
         Local { address, len, key }
     }
 
-    /// Where it starts, as peers name it.
+    /// Returns where it starts, as peers name it.
     pub(in crate::verbs) fn remote(&self) -> Remote {
         Remote {
             address: self.start,
@@ -128,14 +128,14 @@ impl Drop for Mr {
         let context = &self.pd.context;
         // SAFETY: ours, once.
         let end = || unsafe { (context.library.dereg_mr)(self.raw.get()) };
-        // If it is kept, so are its pages, which the kernel has pinned and gives to nobody else although they may be unmapped
-        // here. Nothing that this rank has posted is under way on it any more, and peers were told that it is used no more.
+        // If the device keeps the registration, it keeps the pages, too: the kernel has pinned them and gives them to no other
+        // process, although they may be unmapped here. No request of this rank is in flight on it, and peers were told to stop.
         let _counted = context.give_back("giving up registered memory", end);
     }
 }
 
 impl Local {
-    /// A part of it.
+    /// Returns a part of it.
     pub(in crate::verbs) fn part(self, offset: usize, len: usize) -> Self {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         Self {
@@ -147,7 +147,7 @@ impl Local {
 }
 
 impl Remote {
-    /// So many bytes further on.
+    /// Returns the place `offset` bytes further on.
     pub(in crate::verbs) const fn at(self, offset: u64) -> Self {
         Self {
             address: self.address.wrapping_add(offset),
@@ -156,7 +156,7 @@ impl Remote {
     }
 }
 
-/// Where devices begin to count: the kernel wants an address of theirs to be as far into one of its pages as the memory is, and
+/// Returns where devices begin to count addresses. The kernel wants that to be as far into one of its pages as the memory is, and
 /// its pages are 64 KiB long on some machines.
 const fn offset_in_page(address: usize, page: usize) -> u64 {
     (address % page) as u64
@@ -187,7 +187,7 @@ fn cannot_register(len: usize, why: &io::Error) -> io::Error {
     )
 }
 
-/// What devices have this process hold in memory already.
+/// Returns the KiB of memory of this process that devices have pinned already.
 fn pinned_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));

@@ -1,5 +1,5 @@
-//! What libibverbs makes, as owned values: each keeps alive what it was made from, so whatever the order in which they are
-//! dropped, all of it is given back.
+//! Objects of libibverbs as owned values. Each keeps alive what it was made from, so all of them are released, whatever the order
+//! in which they are dropped.
 
 mod context;
 mod memory;
@@ -13,7 +13,7 @@ pub(super) use memory::{Access, Local, Mr, Remote};
 pub(super) use pair::{Ah, CHAIN_MAX, Carried, Connect, Qp, Route, STEP_MAX, TRIES, What, Work};
 pub(super) use queues::{Channel, Cq, Srq};
 
-/// A pointer that the library gave.
+/// A pointer from the library.
 struct Raw<T>(NonNull<T>);
 
 #[expect(
@@ -27,7 +27,7 @@ unsafe impl<T> Send for Raw<T> {}
 unsafe impl<T> Sync for Raw<T> {}
 
 impl<T> Raw<T> {
-    /// What a function gave, or what the system says about a null pointer.
+    /// Wraps the pointer that a function returned. If it is null, returns the system's error.
     fn new(made: *mut T, what: &str) -> io::Result<Self> {
         NonNull::new(made).map(Self).ok_or_else(|| last_error(what))
     }
@@ -43,11 +43,11 @@ impl<T> fmt::Debug for Raw<T> {
     }
 }
 
-/// The functions that give an error number give 0 when all is well.
+/// Checks the result of a function that returns an error number, or 0 on success.
 fn check(result: i32, what: &str) -> io::Result<()> {
     match result {
         0 => Ok(()),
-        // Some give -1 and leave the number where the system's own calls do.
+        // Some return -1 and set `errno` instead.
         negative if negative < 0 => Err(last_error(what)),
         number => Err(named(io::Error::from_raw_os_error(number), what)),
     }

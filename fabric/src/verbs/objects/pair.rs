@@ -1,4 +1,4 @@
-//! Queue pairs, and what is posted to them.
+//! Queue pairs, and the requests that are posted to them.
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
 use std::{io, ptr, sync::Arc};
@@ -11,48 +11,48 @@ use crate::verbs::abi;
 pub(in crate::verbs) struct Qp {
     pd: Arc<Pd>,
     raw: Raw<abi::Qp>,
-    /// It was destroyed, or cannot be.
+    /// True once it was destroyed, or could not be.
     over: bool,
     inline_max: usize,
     _queues: (Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
 }
 
-/// The way to a peer's port.
+/// The route to a peer's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::verbs) struct Route {
     pub(in crate::verbs) gid: [u8; 16],
     pub(in crate::verbs) lid: u16,
-    /// By address rather than by LID: on Ethernet always.
+    /// True if it goes by GID rather than by LID, as always on Ethernet.
     pub(in crate::verbs) global: bool,
-    /// Of the own port.
+    /// Port of this rank.
     pub(in crate::verbs) port: u8,
     pub(in crate::verbs) gid_index: u8,
 }
 
-/// Something for a queue pair to do.
+/// A request for a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct Work<'a> {
-    /// Comes back in the completion.
+    /// Number that comes back in the completion.
     pub(in crate::verbs) id: u64,
     pub(in crate::verbs) what: What<'a>,
-    /// Whether there is a completion when it went well; there always is one when not.
+    /// True if it completes when it succeeds. A request that fails always completes.
     pub(in crate::verbs) signaled: bool,
-    /// Whether it wakes a receiver.
+    /// True if it wakes the receiver.
     pub(in crate::verbs) solicited: bool,
 }
 
-/// What to do.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) enum What<'a> {
-    /// Send bytes that are copied right now.
+    /// Sends bytes that are copied right now.
     Inline(&'a [u8]),
     Send(Local),
-    /// `None` for no bytes at all.
+    /// Writes to the peer's memory; `None` is no bytes at all.
     Write {
         from: Option<Local>,
         into: Remote,
     },
-    /// As `Write`, and the receiver gets a completion with this word, for which it has a buffer ready.
+    /// Like `Write`, and the receiver gets a completion with this word, for which it must have a buffer.
     Tell {
         from: Option<Local>,
         into: Remote,
@@ -73,7 +73,7 @@ pub(in crate::verbs) enum What<'a> {
         new: u64,
         old: Local,
     },
-    /// By a queue pair of datagrams.
+    /// Sends a datagram, which only a queue pair for datagrams can.
     Datagram {
         bytes: Carried<'a>,
         way: &'a Ah,
@@ -90,7 +90,7 @@ pub(in crate::verbs) enum Carried<'a> {
     From(Local),
 }
 
-/// What a queue pair is made with.
+/// Kind and size of a queue pair to make.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     kind: i32,
@@ -99,7 +99,7 @@ struct Shape {
 }
 
 impl Qp {
-    /// A reliable connection's end, not connected yet, with room for so many requests.
+    /// Makes an end of a reliable connection, not connected yet, with room for `sends` requests.
     pub(in crate::verbs) fn connected(
         pd: &Arc<Pd>,
         queues: [&Arc<Cq>; 2],
@@ -114,7 +114,7 @@ impl Qp {
         Self::new(pd, queues, Some(srq), shape)
     }
 
-    /// A queue pair of datagrams.
+    /// Makes a queue pair for datagrams.
     pub(in crate::verbs) fn datagrams(
         pd: &Arc<Pd>,
         queues: [&Arc<Cq>; 2],
@@ -129,7 +129,7 @@ impl Qp {
         Self::new(pd, queues, None, shape)
     }
 
-    /// Asks for less inline room until the device agrees.
+    /// Makes a queue pair. Asks for less inline room until the device agrees.
     fn new(
         pd: &Arc<Pd>,
         queues: [&Arc<Cq>; 2],
@@ -175,7 +175,7 @@ impl Qp {
         Err(refused.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
     }
 
-    /// Bytes that a request can carry itself.
+    /// Returns the bytes that a request can carry itself.
     pub(in crate::verbs) const fn inline_max(&self) -> usize {
         self.inline_max
     }
@@ -185,7 +185,7 @@ impl Qp {
         unsafe { (*self.raw.get()).qp_num }
     }
 
-    /// Ready to be connected: peers may write, read and count in memory they have the key to.
+    /// Makes it ready to be connected. Peers may write, read and count in memory that they have the key to.
     pub(in crate::verbs) fn init(&self, port: u8) -> io::Result<()> {
         let mut to = attributes(abi::QPS_INIT);
         to.port_num = port;
@@ -195,7 +195,7 @@ impl Qp {
         self.modify(&mut to, fields, "setting up a queue pair")
     }
 
-    /// Connects it: it receives, and may be sent on.
+    /// Connects it, so that it receives and can send.
     pub(in crate::verbs) fn connect(&self, to: &Connect) -> io::Result<()> {
         let mut ready = attributes(abi::QPS_RTR);
         ready.path_mtu = i32::from(to.mtu);
@@ -225,7 +225,7 @@ impl Qp {
         self.modify(&mut send, fields, "connecting a queue pair")
     }
 
-    /// Makes a queue pair of datagrams ready.
+    /// Makes a queue pair for datagrams ready.
     pub(in crate::verbs) fn open_datagrams(&self, port: u8, qkey: u32, psn: u32) -> io::Result<()> {
         let mut init = attributes(abi::QPS_INIT);
         (init.port_num, init.qkey) = (port, qkey);
@@ -237,17 +237,17 @@ impl Qp {
         self.modify(&mut send, abi::QP_SQ_PSN, "sending datagrams")
     }
 
-    /// Ends all that is under way: each request completes as flushed.
+    /// Ends all requests in flight: each completes as flushed.
     pub(in crate::verbs) fn abandon(&self) {
         let _broken_already = self.modify(&mut attributes(abi::QPS_ERR), 0, "abandoning");
     }
 
-    /// Takes it down: the device stops before this returns.
+    /// Destroys it. The device has stopped by the time this returns.
     ///
     /// # Errors
-    /// When the device says that it has not: it may go on with all that was posted, and with what the peer asks for.
+    /// The device says that it has not: it may go on with all posted requests, and with what the peer asks for.
     pub(in crate::verbs) fn destroy(mut self) -> io::Result<()> {
-        // One that is kept stops when it forgets everything.
+        // A queue pair that the device keeps still stops when it is reset.
         self.end().or_else(|why| self.forget_all().map_err(|_| why))
     }
 
@@ -261,7 +261,7 @@ impl Qp {
         context.give_back("destroying a queue pair", end)
     }
 
-    /// As it was made: nothing of what is under way completes any more.
+    /// Resets it to the state in which it was made. Requests in flight never complete.
     pub(in crate::verbs) fn forget_all(&self) -> io::Result<()> {
         #[cfg(test)]
         if self.pd.context.keeps() != 0 {
@@ -270,7 +270,7 @@ impl Qp {
         self.modify(&mut attributes(abi::QPS_RESET), 0, "resetting")
     }
 
-    /// Forgets all that is under way: nothing of it completes, and nothing more can be posted.
+    /// Resets it, so that nothing in flight completes and nothing more can be posted.
     #[cfg(test)]
     pub(in crate::verbs) fn reset(&self) {
         let reset = self.forget_all();
@@ -285,7 +285,7 @@ impl Qp {
         check(done, what)
     }
 
-    /// Gives a buffer to a queue pair of datagrams.
+    /// Posts a buffer to a queue pair for datagrams.
     pub(in crate::verbs) fn receive(&self, id: u64, into: Local) -> io::Result<()> {
         let mut sge = into.sge();
         let mut request = receive_request(id, &mut sge);
@@ -298,12 +298,12 @@ impl Qp {
         check(done, "giving a buffer to a queue pair")
     }
 
-    /// Posts requests in their order, all with one call: to some devices that is a system call.
+    /// Posts requests in their order, all with one call, which is a system call on some devices.
     ///
     /// # Panics
-    /// When there are more than [`CHAIN_MAX`].
+    /// There are more than [`CHAIN_MAX`].
     pub(in crate::verbs) fn post(&self, works: &[Work<'_>]) -> io::Result<()> {
-        // A long chain's room takes long to clear, and most are short.
+        // The room for a long chain takes long to clear, and most chains are short.
         if works.len() <= STEP_MAX {
             self.post_up_to::<STEP_MAX>(works)
         } else {
@@ -351,14 +351,14 @@ pub(in crate::verbs) struct Connect {
     pub(in crate::verbs) our_psn: u32,
     pub(in crate::verbs) their_psn: u32,
     pub(in crate::verbs) mtu: u8,
-    /// Reads and atomics under way that the other end serves, and those that this one does.
+    /// Reads and atomics in flight that the other end serves, and those that this end serves.
     pub(in crate::verbs) reads_out: u8,
     pub(in crate::verbs) reads_in: u8,
-    /// 4.096 µs times two to the power of this, until a packet is sent again.
+    /// Exponent of the time until a packet is sent again: 4.096 µs times two to the power of this.
     pub(in crate::verbs) timeout: u8,
 }
 
-/// A way for datagrams.
+/// A route for datagrams.
 #[derive(Debug)]
 pub(in crate::verbs) struct Ah {
     pd: Arc<Pd>,
@@ -468,7 +468,7 @@ impl Work<'_> {
     }
 }
 
-/// Bytes that the device copies while the request is posted.
+/// Makes the device copy these bytes while the request is posted.
 fn inline(request: &mut abi::SendRequest, bytes: &[u8]) -> Local {
     request.send_flags |= abi::SEND_INLINE;
     Local {
@@ -504,18 +504,18 @@ fn attributes(state: i32) -> abi::QpAttributes {
     attributes
 }
 
-/// Requests posted with one call.
+/// Most requests that are posted with one call.
 pub(in crate::verbs) const CHAIN_MAX: usize = 24;
-/// Those of one step of a command.
+/// Most requests of one step of a command.
 pub(in crate::verbs) const STEP_MAX: usize = 3;
 
-/// From the most that short messages profit from to what every device has.
+/// Inline bytes to ask for, from the most that short messages profit from to what every device has.
 const INLINE_TRIED: [u32; 3] = [256, 128, 96];
 
-/// 0.64 ms, until a sender tries again that found no buffer. Credits see to it that none does.
+/// 0.64 ms until a sender that found no buffer tries again. With credits none ever does.
 const RNR_TIMER: u8 = 12;
-/// How often a packet is sent. Once more is the most there is, and soft-RoCE takes that for ever.
+/// How often a packet is sent. Once more is the most there is, and soft-RoCE takes that as forever.
 pub(in crate::verbs) const TRIES: u8 = 7;
-/// For ever.
+/// The number that stands for unlimited retries.
 const RNR_RETRIES: u8 = 7;
 const HOPS_MAX: u8 = 64;

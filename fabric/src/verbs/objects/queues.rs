@@ -11,7 +11,7 @@ use std::{
 use super::{Context, Local, Pd, Raw, check, named};
 use crate::verbs::abi;
 
-/// Where completion queues say that something came.
+/// A channel by which completion queues that are armed report arrivals.
 #[derive(Debug)]
 pub(in crate::verbs) struct Channel {
     context: Arc<Context>,
@@ -29,7 +29,7 @@ impl Channel {
         Ok(Arc::new(channel))
     }
 
-    /// A descriptor that is readable when a queue that was armed has got something.
+    /// Returns a descriptor that is readable when a queue that was armed has got something.
     pub(in crate::verbs) fn fd(&self) -> io::Result<OwnedFd> {
         self.borrow().try_clone_to_owned()
     }
@@ -41,7 +41,7 @@ impl Channel {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// Takes one event, if there is one: the handle of its queue.
+    /// Takes one event, if there is one. Returns the handle of its queue.
     pub(in crate::verbs) fn take(&self) -> Option<u32> {
         let mut cq = ptr::null_mut();
         let mut about = ptr::null_mut();
@@ -52,9 +52,9 @@ impl Channel {
         if got != 0 || cq.is_null() {
             return None;
         }
-        // SAFETY: the queue that the event came from; while it has events that nobody acknowledged it cannot be destroyed.
+        // SAFETY: the queue that the event came from; it cannot be destroyed while it has events that are not acknowledged.
         unsafe { (self.context.library.ack_cq_events)(cq, 1) };
-        // SAFETY: whoever takes events owns the queues of this channel.
+        // SAFETY: the caller owns the queues of this channel.
         Some(unsafe { (*cq).handle })
     }
 }
@@ -76,7 +76,7 @@ pub(in crate::verbs) struct Cq {
 }
 
 impl Cq {
-    /// A queue for at least so many completions. Who uses it counts, so that there are never more.
+    /// Makes a queue for at least `room` completions. Its users count theirs, so that there are never more.
     pub(in crate::verbs) fn new(channel: &Arc<Channel>, room: u32) -> io::Result<Arc<Self>> {
         let context = &channel.context;
         let room = i32::try_from(room).unwrap_or(i32::MAX);
@@ -89,7 +89,7 @@ impl Cq {
         Ok(Arc::new(Self { channel, raw }))
     }
 
-    /// Takes completions, as many as there are and `into` has room for.
+    /// Takes completions, as many as there are and `into` has room for. Returns how many.
     #[inline]
     pub(in crate::verbs) fn poll(&self, into: &mut [abi::Completion]) -> usize {
         let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
@@ -101,7 +101,7 @@ impl Cq {
         usize::try_from(got).unwrap_or(0)
     }
 
-    /// Asks for an event at the next completion, or only at the next solicited or failed one.
+    /// Arms the queue for the next completion, or only for the next solicited or failed one.
     pub(in crate::verbs) fn notify(&self, solicited: bool) -> io::Result<()> {
         let Some(notify) = self.channel.context.ops().req_notify_cq else {
             return Err(io::ErrorKind::Unsupported.into());
@@ -152,7 +152,7 @@ impl Srq {
         Ok(Arc::new(Self { pd, raw }))
     }
 
-    /// Gives buffers to the device, by number.
+    /// Posts a buffer, which comes back with this number.
     pub(in crate::verbs) fn post(&self, id: u64, into: Local) -> io::Result<()> {
         let mut sge = into.sge();
         let mut request = receive_request(id, &mut sge);

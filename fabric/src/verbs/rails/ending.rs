@@ -1,9 +1,9 @@
-//! The end, also by lanes that messages do not go by.
+//! The goodbye, also by lanes that messages do not go by.
 //!
-//! The last word goes by the home, behind all messages. If just that lane has failed, nobody knows before the device gives it up,
-//! and a rank that closes may not be there for that long. So it says the end by the other lanes, too, with how many messages
-//! come before it. Who hears that has the home answer: by a lane that works the last word comes, and one that does not is left,
-//! with nothing to be said again if all messages were heard.
+//! The goodbye goes by the home, behind all messages. If that lane has failed, the rank does not know before the device gives it
+//! up, and a rank that closes may not exist for that long. So it also says goodbye by the other lanes, with the number of
+//! messages that come before. A peer that receives this makes the home answer. If the home works, the goodbye comes by it, too.
+//! If it does not, it is left, and nothing has to be sent again if all messages had arrived.
 
 use super::super::{
     core::{Core, index},
@@ -15,7 +15,8 @@ use super::super::{
 use crate::{driver::Down, lanes::LaneSet};
 
 impl Core {
-    /// Says the end by the other lanes. Whether it was time: nothing may be under way by the home that it would overtake.
+    /// Sends the goodbye by the other lanes. Returns false if it is too early, because something is in flight that it would
+    /// overtake.
     pub(in super::super) fn say_end(&mut self, peer: u32, how: Down) -> bool {
         if self.touches_memory(peer) {
             return false;
@@ -40,7 +41,7 @@ impl Core {
             }
             let mut bytes = [0; WORD_MAX];
             let len = Word::End { how, sent }.encode(0, &mut bytes);
-            // Nobody waits for it where the home works.
+            // This needs no completion: where the home works, the goodbye by the home is enough.
             if let Err(why) = outbox.post_inline(link, to, &bytes[..len], false) {
                 broken = Some((to, why));
             }
@@ -51,7 +52,7 @@ impl Core {
         true
     }
 
-    /// A peer says by another lane that it ends after so many messages and words.
+    /// Handles a peer's goodbye by another lane, which comes after `sent` messages and control words.
     pub(in super::super) fn handle_end(&mut self, peer: u32, how: Down, sent: u64) {
         if let Some(link) = self.link(peer).filter(|link| link.is_connected()) {
             link.ends = Some((how, sent));
@@ -59,8 +60,8 @@ impl Core {
         }
     }
 
-    /// Posts nothing to the home of a peer: when that is over, so is what was posted before; and a lane that does not work fails.
-    /// Nothing happens where there is no room.
+    /// Posts an empty request to the home of a peer. When it completes, so has everything posted before, and a lane that does not
+    /// work fails. Does nothing if there is no room.
     pub(in super::super) fn have_home_answer(&mut self, peer: u32) {
         let Some(link) = self.links[index(peer)].as_deref() else {
             return;

@@ -1,4 +1,4 @@
-//! Lanes that fail: what is said about them, and where messages go on.
+//! Lanes that fail: what ranks tell each other about them, and where messages go on.
 
 use super::super::{
     core::Core,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Core {
-    /// A lane does not work: it is left. A peer without any is lost.
+    /// Leaves a lane that does not work. A peer without another lane is marked as failed.
     pub(in super::super) fn leave_lane(&mut self, to: To) {
         let me = self.me;
         let Some(link) = self.link(to.peer).filter(|link| link.gone.is_none()) else {
@@ -24,7 +24,7 @@ impl Core {
         };
         let breaks = |way: &Way| way.broken && way.qp.is_some();
         if !link.ways.get(to.lane).is_some_and(breaks) {
-            return; // it was of a connection that is gone
+            return; // the lane was one of an earlier connection
         }
         match link.after_break(to.lane) {
             Then::StartOver => return self.start_over(to.peer),
@@ -46,14 +46,14 @@ impl Core {
         }
         self.leave_stripes(to.peer, lane);
         self.doom_way(to);
-        // What is closed at once was said by then.
+        // If the lane was closed immediately, the peer has been notified by that.
         let link = self.link(to.peer);
         if link.is_some_and(|link| link.fences.to_close().has(lane)) {
             self.say_lanes(to.peer);
         }
     }
 
-    /// Has lanes left that broke before there was a connection.
+    /// Makes the next turn leave the lanes that broke before there was a connection.
     pub(in super::super) fn leave_broken(&mut self, peer: u32) {
         let Self { links, broken, .. } = self;
         let Some(link) = &links[super::index(peer)] else {
@@ -64,7 +64,7 @@ impl Core {
         broken.extend(left.map(|(lane, _)| To { peer, lane }));
     }
 
-    /// A peer cannot be used any more, and is told so: a datagram may reach it.
+    /// Marks a peer as failed, and notifies it by a datagram, which may reach it.
     pub(in super::super) fn lose_for(&mut self, peer: u32, why: &str) {
         let link = self.link_or_new(peer);
         link.broken
@@ -72,7 +72,7 @@ impl Core {
         self.lose(peer);
     }
 
-    /// A peer cannot be reached: `note_broken` left the reason.
+    /// Marks a peer as failed, for the reason that `note_broken` has kept.
     fn lose(&mut self, peer: u32) {
         if peer != self.me {
             self.tell_dial(peer, Event::Broken, None);
@@ -80,7 +80,7 @@ impl Core {
         self.part(peer, Down::Failed);
     }
 
-    /// The queue pair of a lane is gone here: nothing comes by it any more.
+    /// Notes that the queue pair of a lane is destroyed, so nothing comes by it any more.
     pub(in super::super) fn handle_closed(&mut self, to: To) {
         let Some(link) = self.link(to.peer) else {
             return;
@@ -92,13 +92,13 @@ impl Core {
             return;
         }
         if link.heard_by == to.lane {
-            link.owed = 0; // the next lane begins with all its buffers
+            link.owed = 0; // the next lane begins with all buffers free
         }
         self.say_lanes(to.peer);
         self.settle_fenced(to.peer);
     }
 
-    /// Says what is known of the lanes to a peer, by all that work: who is dead is dead on all of them at the same time.
+    /// Tells a peer about the lanes, by all that work, so that requests to a dead peer fail on all of them at the same time.
     fn say_lanes(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         link.untold = link.lanes_at_work();
@@ -106,7 +106,7 @@ impl Core {
         self.tell_lanes(peer);
     }
 
-    /// Says by each lane what was not said by it, as far as there is room.
+    /// Tells a peer about the lanes by each lane that has not carried this yet, as far as there is room.
     pub(in super::super) fn tell_lanes(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
         link.untold = link.untold.and(link.lanes_at_work());
@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// What a peer says of the lanes between us.
+    /// Handles what a peer says about the lanes.
     pub(in super::super) fn handle_lanes(&mut self, peer: u32, said: Said) {
         let Some(link) = self.link(peer).filter(|link| link.is_connected()) else {
             return;
@@ -162,7 +162,7 @@ impl Core {
         self.stir(peer);
     }
 
-    /// Messages go on by their new lane with the first that has not come, when nothing can come by the old one any more.
+    /// Sends messages by their new lane, from the first that has not arrived, once nothing can arrive by the old lane any more.
     pub(in super::super) fn send_again(&mut self, peer: u32) {
         let Some(link) = self.link(peer).filter(|link| !link.left.is_empty()) else {
             return;
@@ -189,7 +189,7 @@ impl Core {
         let first = sent - rest.len() as u64;
         for (sent, one) in (first + 1..).zip(rest) {
             let Kept { chunk, .. } = one;
-            outbox.rewrite(chunk, CREDITS_AT, &[0; 2]); // they were for the buffers of the old lane
+            outbox.rewrite(chunk, CREDITS_AT, &[0; 2]); // credits for buffers of the old lane
             let to = To { peer, lane };
             let mut flight = Flight::new(to, Cargo::Message { chunk: None }, None);
             flight.sent = sent;
@@ -199,13 +199,13 @@ impl Core {
         }
     }
 
-    /// A peer says that it has got what was never sent, or lacks what its device has acknowledged.
+    /// Marks a peer as failed that claims messages that were never sent, or lacks some that its device has acknowledged.
     fn disbelieve(&mut self, peer: u32) {
         let why = format!("{Gap:?}: messages of a lane that failed are lost");
         self.lose_for(peer, &why);
     }
 
-    /// So many messages have come: nothing of them goes again.
+    /// Releases the first `sent` messages, which have arrived and are not sent again.
     pub(in super::super) fn forget_kept(&mut self, peer: u32, sent: u64) {
         let Self { links, outbox, .. } = self;
         if let Some(link) = links[super::index(peer)].as_deref_mut() {
@@ -215,7 +215,7 @@ impl Core {
         }
     }
 
-    /// Nothing goes again to a peer without queue pairs.
+    /// Releases all messages for a peer without queue pairs, since none is sent again.
     pub(in super::super) fn free_kept(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         if !link.is_made() && !link.is_stuck() {
@@ -226,14 +226,14 @@ impl Core {
     }
 }
 
-/// What becomes of a lane that broke.
+/// Reaction to a lane that broke.
 #[derive(Debug, PartialEq, Eq)]
 enum Then {
-    /// It is left.
+    /// Leave it.
     Leave,
-    /// `leave_broken` comes back to it, when there is a connection.
+    /// Wait until there is a connection, when `leave_broken` comes back to it.
     Wait,
-    /// The peer is asked as if nothing had been made.
+    /// Ask the peer as if nothing had been made.
     StartOver,
 }
 
@@ -242,14 +242,14 @@ impl Link {
         let others = self.ways.iter().any(|way| way.qp.is_some() && !way.broken);
         match self.dial.state() {
             State::Bound if lane == self.home => Then::StartOver,
-            // By others nothing was asked of the peer, which may have opened. If all have broken, the home begins anew.
+            // No greeting went by the other lanes, so the peer may have opened. If all lanes broke, the home makes it start over.
             State::Bound => Then::Wait,
             _ if !self.is_connected() && others => Then::Wait,
             _ => Then::Leave,
         }
     }
 
-    /// Goes on without a lane. Whether there is another.
+    /// Goes on without a lane. Returns false if there is no other.
     fn leave(&mut self, me: u32, to: To) -> bool {
         self.fences.fail(super::number(to.lane));
         let others = self.lanes_at_work();
@@ -258,14 +258,14 @@ impl Link {
         }
         let home = self.home_of(me, to.peer);
         if home != self.home {
-            // Nothing was sent by a lane that was home while another was waited for.
+            // A home that was still waiting for an earlier one to be fenced has sent nothing, so it need not be fenced.
             if self.left.is_empty() {
                 self.left = LaneSet::EMPTY.with(super::number(self.home));
             }
             self.home = home;
         }
         if !others.iter().any(|lane| self.ways[lane as usize].broken) {
-            self.broken = None; // it is no reason for what comes later
+            self.broken = None; // it is no reason for later failures
         }
         true
     }
@@ -285,7 +285,7 @@ mod tests {
     const ME: u32 = 0;
     const PEER: u32 = 1;
 
-    /// A link of which these lanes have broken since the last turn.
+    /// Returns a link of which these lanes have broken since the last turn.
     fn with_lanes(broken: &[bool]) -> Link {
         let mut link = Link::new(PEER, 0);
         let way = |broken: &bool| Way {

@@ -17,34 +17,34 @@ use crate::{
     memory::RemoteRegion,
 };
 
-/// A put or a get under way by several lanes.
+/// A put or a get in flight on several lanes.
 #[derive(Debug)]
 pub(in super::super) struct Striped {
     stripe: Stripe,
     place: Place,
-    /// It is to be found anew: its connection is gone, or no lane of it works.
+    /// True if `place` must be looked up again, because its connection has ended or none of its lanes works.
     stale: bool,
 }
 
 impl Core {
-    /// Whether a command may go by any lane. Those of task lists keep to the first, as do those that count.
+    /// Returns true if a command may go by any lane. Commands of task lists, and those that count, keep to the first.
     pub(in super::super) fn goes_widely(&self, peer: u32, op: &Op) -> bool {
         let link = self.links[index(peer)].as_deref();
         let wide = link.is_some_and(|link| link.open && link.is_wide());
         op.striped.is_some() || wide && op.may_go_widely()
     }
 
-    /// Goes on with a command as far as there is room.
+    /// Goes on with a command, as far as there is room.
     pub(in super::super) fn go_widely(&mut self, id: u32) -> Result<(), Stall> {
         let Some(op) = self.ops.get(id) else {
             return Ok(());
         };
         if op.all_posted {
-            return Ok(()); // what is under way of it ends it
+            return Ok(()); // its requests in flight end it
         }
         match &op.striped {
             Some(striped) if !striped.stale => {}
-            Some(striped) if !striped.stripe.is_idle() => return Ok(()), // what is under way comes back to it
+            Some(striped) if !striped.stripe.is_idle() => return Ok(()), // its requests in flight come back to it
             _ => self.begin_striped(id)?,
         }
         let stalled = self.post_stripes(id);
@@ -52,7 +52,7 @@ impl Core {
         stalled
     }
 
-    /// Finds the way of a command, for what is left of it.
+    /// Looks up where a command goes, for the bytes that are left.
     fn begin_striped(&mut self, id: u32) -> Result<(), Stall> {
         let Some(op) = self.ops.get(id) else {
             return Ok(());
@@ -64,7 +64,7 @@ impl Core {
             (link.home, link.lanes_at_work())
         });
         let to = To { peer, lane: home };
-        // By which other lanes plain memory is reached costs a look at its owner's table.
+        // The other lanes that reach plain memory must be read from its owner's table.
         let widely = len >= STRIPE_MIN || !lanes.has(0);
         let place = self.look_up(to, key, widely)?;
         self.reach(id)?;
@@ -105,7 +105,7 @@ impl Core {
         Ok(())
     }
 
-    /// A command has ended: the next one takes its memory.
+    /// Keeps the state of a completed command, whose memory the next one reuses.
     pub(in super::super) fn spare_stripe(&mut self, striped: Box<Striped>) {
         if self.spare_stripes.len() < SPARE_MAX {
             self.spare_stripes.push(striped);
@@ -180,7 +180,7 @@ impl Core {
         if full { Err(Stall::Room) } else { Ok(()) }
     }
 
-    /// A piece is over.
+    /// Handles the completion of a piece.
     pub(in super::super) fn handle_piece(
         &mut self,
         id: u32,
@@ -203,7 +203,7 @@ impl Core {
             let others = link.map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
             striped.leave(super::number(lane), others);
             if !others_may_do {
-                // Not the lane's fault, so they would fail as well.
+                // The lane is not to blame, so the others would fail as well.
                 return self.abandon(id, self.transport(lane, status));
             }
         }
@@ -230,7 +230,7 @@ impl Core {
         }
     }
 
-    /// No command towards a peer begins anything by this lane any more.
+    /// Makes the commands for a peer begin nothing more by this lane.
     pub(super) fn leave_stripes(&mut self, peer: u32, lane: u32) {
         let others = self
             .link(peer)
@@ -242,7 +242,7 @@ impl Core {
         }
     }
 
-    /// What fenced lanes have not moved goes by others.
+    /// Moves by other lanes what fenced lanes have not moved.
     pub(super) fn go_on_towards(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
         let fenced = link.fences.fenced();
@@ -257,7 +257,7 @@ impl Core {
         }
     }
 
-    /// A connection is gone in good order: commands of which nothing is under way by it go on by the next one.
+    /// Notes that a connection has ended in good order. Commands, of which nothing is in flight, go on by the next one.
     pub(in super::super) fn renew_stripes(&mut self, peer: u32) {
         for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
             if let Some(striped) = &mut op.striped {
@@ -266,7 +266,7 @@ impl Core {
         }
     }
 
-    /// Nobody is there any more: what is under way ends commands.
+    /// Fails the commands for a peer that is down. They end when their requests in flight have completed.
     pub(in super::super) fn give_up_stripes(&mut self, peer: u32) {
         let towards = |op: &Op| op.peer == peer && op.striped.is_some();
         for id in self.ops.all(towards) {
@@ -276,7 +276,7 @@ impl Core {
 }
 
 impl Striped {
-    /// A lane has failed, and `others` work.
+    /// Handles that a lane has failed, while `others` work.
     fn leave(&mut self, lane: u32, others: LaneSet) {
         let others = others.without(LaneSet::EMPTY.with(lane));
         let reached = others.and(self.place.lanes());
@@ -286,13 +286,13 @@ impl Striped {
 }
 
 impl Op {
-    /// Whether it is for any lane.
+    /// Returns true if any lane may carry the command.
     pub(in super::super) fn may_go_widely(&self) -> bool {
         !self.is_of_task() && key_of(&self.wish).is_some()
     }
 }
 
-/// The peer's memory of a plain put or get, and its length.
+/// Returns the peer's memory of a plain put or get, and its length.
 fn key_of(wish: &Wish) -> Option<(RemoteRegion, u64)> {
     let (key, len) = match *wish {
         Wish::Put {
@@ -310,10 +310,10 @@ fn len_of(piece: &Piece) -> usize {
     in_memory(piece.range.end - piece.range.start)
 }
 
-/// Pieces are of ranges of this process.
+/// Converts an offset in a range of this process, which fits.
 fn in_memory(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-/// Short ones that are under way at a time, more or less; what more took is given back.
+/// Short commands in flight at a time, more or less. The state of more is freed.
 const SPARE_MAX: usize = 64;

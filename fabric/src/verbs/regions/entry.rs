@@ -1,4 +1,4 @@
-//! An entry of the table of regions: where memory is and by which keys, in a form that is seen to be torn.
+//! An entry of the table of regions: where memory is, and its keys. A reader can tell that it read an entry while it was written.
 
 use std::sync::atomic::Ordering;
 
@@ -12,18 +12,18 @@ use crate::{
     },
 };
 
-/// A region as its owner shows it to peers.
+/// A region, as its owner shows it to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Entry {
-    /// 0 while the slot is free.
+    /// Generation of the region; 0 while the slot is free.
     pub(in super::super) generation: u32,
     pub(in super::super) place: Place,
     pub(in super::super) len: u64,
-    /// Its counters are counted by the owner's processor, which is told.
+    /// True if the owner's processor adds to its counters for peers.
     pub(in super::super) told: bool,
 }
 
-/// Where memory is, and the keys to it by each device: 0 for none.
+/// Where memory is, and its key for each device; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Place {
     pub(in super::super) address: u64,
@@ -39,7 +39,7 @@ impl Place {
         }
     }
 
-    /// By the first device only.
+    /// Makes a place that only the first device reaches.
     pub(in super::super) const fn by_first(place: Remote) -> Self {
         let mut keys = [0; RAILS_MAX];
         keys[FIRST] = place.key;
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// By one lane.
+    /// Returns the place for one lane.
     pub(in super::super) const fn on(self, lane: usize) -> Remote {
         Remote {
             address: self.address,
@@ -57,21 +57,21 @@ impl Place {
         }
     }
 
-    /// The lanes it is reached by.
+    /// Returns the lanes that reach it.
     pub(in super::super) fn lanes(self) -> LaneSet {
         let has = |lane: &u32| self.keys.get(*lane as usize).is_some_and(|key| *key != 0);
         let all = (0..LANES_MAX).filter(has);
         all.fold(LaneSet::EMPTY, LaneSet::with)
     }
 
-    /// So many bytes further on.
+    /// Returns the place `offset` bytes further on.
     pub(super) const fn at(self, offset: u64) -> Self {
         let address = self.address.wrapping_add(offset);
         Self { address, ..self }
     }
 }
 
-/// A piece of memory as each device knows it.
+/// Returns a piece of memory as each device knows it.
 pub(in super::super) fn here(mrs: &[Mr], offset: usize, len: usize) -> Here {
     std::array::from_fn(|lane| mrs[lane.min(mrs.len() - 1)].piece(offset, len))
 }
@@ -86,7 +86,7 @@ impl Entry {
         [head, self.place.address, self.len, more, last, sum(words)]
     }
 
-    /// What was read, or `None` when it was being written.
+    /// Returns what was read, or `None` if it was read while it was written.
     pub(in super::super) fn parse(words: [u64; ENTRY_LEN / 8]) -> Option<Self> {
         let [head, address, len, more, last, check] = words;
         if words != [0; ENTRY_LEN / 8] && check != sum([head, address, len, more, last]) {
@@ -103,7 +103,7 @@ impl Entry {
     }
 }
 
-/// A peer that reads an entry while it is written sees that its sum is wrong.
+/// Writes an entry. A peer that reads it meanwhile sees a wrong checksum.
 pub(super) fn write_entry(table: &Region, slot: u32, entry: [u64; ENTRY_LEN / 8]) {
     for (nth, word) in entry.into_iter().enumerate() {
         let at = slot as usize * ENTRY_LEN + 8 * nth;
@@ -111,7 +111,7 @@ pub(super) fn write_entry(table: &Region, slot: u32, entry: [u64; ENTRY_LEN / 8]
     }
 }
 
-/// Differs when any word does, and is never that of zeroes.
+/// Returns a checksum that differs when any word does, and is not 0 for zeroes.
 fn sum(words: [u64; ENTRY_LEN / 8 - 1]) -> u64 {
     words.into_iter().fold(!0, |sum, word| {
         (sum ^ word)
@@ -120,7 +120,7 @@ fn sum(words: [u64; ENTRY_LEN / 8 - 1]) -> u64 {
     })
 }
 
-/// Where in a peer's table a slot's entry is.
+/// Returns where the entry of a slot is in a peer's table.
 pub(in super::super) fn entry_of(table: Remote, slot: u32) -> Remote {
     table.at(u64::from(slot) * ENTRY_LEN as u64)
 }

@@ -1,4 +1,4 @@
-//! The own regions: registered, shown to peers, and taken back.
+//! This rank's regions: registered, shown to peers, and taken back.
 
 use std::{
     collections::BTreeSet,
@@ -24,17 +24,17 @@ use crate::{
     },
 };
 
-/// The own regions, by slot.
+/// This rank's regions, by slot.
 #[derive(Debug)]
 pub(in super::super) struct Exports {
     me: u32,
     slots: Vec<Slot>,
     dropped: Arc<Dropped>,
-    /// What peers read, by each device.
+    /// Registrations of the table, which peers read, with each device.
     shown: Vec<Mr>,
     table: Region,
     pds: Vec<Arc<Pd>>,
-    /// Slots for memory of the application that are free, where there are several devices.
+    /// Free slots for memory of the application, if there are several devices.
     plain: Vec<u32>,
 }
 
@@ -45,20 +45,20 @@ struct Slot {
     lent: Option<Lent>,
 }
 
-/// A region that is registered.
+/// A registered region.
 #[derive(Debug)]
 struct Lent {
-    /// With each device.
+    /// Registrations with each device.
     mrs: Vec<Mr>,
     region: WeakRegion,
     start: usize,
     len: usize,
     told: bool,
-    /// Its last holder here is gone, and these have not forgotten it yet.
+    /// Peers that have not released it yet, once its last holder here is gone.
     dying: Option<BTreeSet<u32>>,
 }
 
-/// Slots whose regions have lost their last holder, on whatever thread that was.
+/// Slots whose regions have lost their last holder, on any thread.
 #[derive(Debug, Default)]
 struct Dropped {
     any: AtomicBool,
@@ -83,17 +83,18 @@ impl Exports {
         })
     }
 
-    /// Where peers find the table, by the first device.
+    /// Returns where peers find the table, by the first device.
     pub(in super::super) fn shown(&self) -> Remote {
         self.shown[FIRST].remote()
     }
 
-    /// The keys to it, by each device.
+    /// Returns the keys to the table, by each device.
     pub(in super::super) fn shown_by(&self) -> impl Iterator<Item = u32> + '_ {
         self.shown.iter().map(|mr| mr.remote().key)
     }
 
-    /// Has peers find memory of the application by all devices, where there are several. `None`: they find it by the first.
+    /// Shows memory of the application to peers by all devices. Returns `None` if there is no slot; they reach it by the first
+    /// then.
     pub(in super::super) fn show(&mut self, mrs: &[Mr], len: u64) -> Option<u32> {
         let slot = self.plain.pop()?;
         let place = Place::of(mrs);
@@ -107,13 +108,13 @@ impl Exports {
         Some(slot)
     }
 
-    /// Has peers find it no more.
+    /// Removes memory of the application from the table.
     pub(in super::super) fn hide(&mut self, slot: u32) {
         write_entry(&self.table, slot, [0; ENTRY_LEN / 8]);
         self.plain.push(slot);
     }
 
-    /// `told`: peers have this rank count with the counters in it.
+    /// Allocates a region. With `told`, this rank adds to its counters for peers.
     pub(in super::super) fn allocate(&mut self, len: usize, told: bool) -> io::Result<Region> {
         let region = Region::anonymous(len)?;
         let mr = |pd: &Arc<Pd>| Mr::new(pd, region.range(), Access::Peers);
@@ -122,7 +123,7 @@ impl Exports {
         let dropped = Arc::clone(&self.dropped);
         let table = self.table.clone();
         let region = region.with_farewell(move || {
-            // At once: the next turn may be far away, and a key opens nothing from now on.
+            // Clear the entry now: the next turn may be far away, and from now on a key must lead nowhere.
             write_entry(&table, slot, [0; ENTRY_LEN / 8]);
             dropped.push(slot);
             true
@@ -170,7 +171,7 @@ impl Exports {
         Ok(id)
     }
 
-    /// The key to a range, when it is inside a region of ours.
+    /// Returns the key to a range, if it is inside one of this rank's regions.
     pub(in super::super) fn key_to(&self, range: LocalRange) -> Option<RemoteRegion> {
         let (id, slot, lent, offset) = self.find(range)?;
         let [whole, base, len] = [lent.len, offset, range.len()].map(|n| n as u64);
@@ -187,13 +188,13 @@ impl Exports {
         })
     }
 
-    /// The same range as the devices know it, when it is inside a region of ours.
+    /// Returns a range as the devices know it, if it is inside one of this rank's regions.
     pub(in super::super) fn local(&self, range: LocalRange) -> Option<Here> {
         let (_, _, lent, offset) = self.find(range)?;
         Some(here(&lent.mrs, offset, range.len()))
     }
 
-    /// The region that a range lies in, as peers see it.
+    /// Returns the slot and the entry of the region that a range lies in.
     pub(in super::super) fn entry_of(&self, range: LocalRange) -> Option<(u32, Entry)> {
         let (id, slot, lent, _) = self.find(range)?;
         let entry = Entry {
@@ -219,7 +220,7 @@ impl Exports {
         self.dropped.any.load(Ordering::Acquire)
     }
 
-    /// Regions that have no holder here any more, which all who are connected are to forget.
+    /// Takes the regions that have no holder here any more. The connected peers must release them.
     pub(in super::super) fn take_dropped(&mut self, connected: &BTreeSet<u32>) -> Vec<Name> {
         let mut names = Vec::new();
         for id in self.dropped.take() {
@@ -236,7 +237,7 @@ impl Exports {
         names
     }
 
-    /// A peer uses a region no more.
+    /// Notes that a peer has released a region.
     pub(in super::super) fn forgot(&mut self, name: Name, peer: u32) {
         if let Some(slot) = self.slots.get_mut(name.slot as usize)
             && slot.generation == name.generation
@@ -245,7 +246,7 @@ impl Exports {
         }
     }
 
-    /// A peer is gone, and uses nothing.
+    /// Notes that a peer is down, and so uses no region.
     pub(in super::super) fn lost(&mut self, peer: u32) {
         self.slots.iter_mut().for_each(|slot| slot.forget(peer));
     }

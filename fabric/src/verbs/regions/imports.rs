@@ -1,4 +1,4 @@
-//! The regions of one peer: what was read of its table, and what is being asked for.
+//! The regions of one peer: entries that were read from its table, and lookups in flight.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,34 +20,34 @@ use crate::{
     },
 };
 
-/// How the regions of one peer are reached.
+/// Known regions of one peer, and how to reach them.
 #[derive(Debug, Default)]
 pub(in super::super) struct Imports {
     known: BTreeMap<u32, Entry>,
-    /// Those of them that came with a name: of the keys to them only the first is known.
+    /// Slots whose entries came with a name, and so have a key for the first device only.
     narrow: BTreeSet<u32>,
-    /// Slots that are being looked up, and whether what is read may be out of date.
+    /// Slots that are being looked up; true if what is read may be out of date.
     asked: BTreeMap<u32, bool>,
     /// The slots of names; `None` while the owner has not answered.
     names: BTreeMap<u64, Option<u32>>,
 }
 
-/// What a key comes to.
+/// Result of resolving a key.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Found {
     There(Place),
     /// Its slot must be looked up.
     Unknown(u32),
-    /// It is being looked up.
+    /// Its slot is being looked up.
     Asked(u32),
     /// The owner must be asked for its name.
     Unnamed(u64),
-    /// The owner was asked for it.
+    /// The owner was asked for its name.
     Naming(u64),
 }
 
 impl Imports {
-    /// Where the range of a key is that [`check`](super::check) let through.
+    /// Returns where the range of a key is. The key must have passed [`check`](super::check).
     pub(in super::super) fn find(&self, key: RemoteRegion, widely: bool) -> Result<Found, Failure> {
         if is_plain(key) {
             let slots = SLOTS..SLOTS + PLAIN;
@@ -66,12 +66,13 @@ impl Imports {
             Some(entry) if entry.generation == key.generation && entry.len == key.whole => {
                 Ok(Found::There(entry.place.at(key.base)))
             }
-            // A slot gets a new region only after everybody has forgotten the old one.
+            // The key is wrong: a slot gets a new region only after every peer has released the old one.
             Some(_) => Err(Failure::BadRange),
         }
     }
 
-    /// Such a slot soon serves something else, so what was read of it serves those commands only that waited for it.
+    /// Finds memory of the application. Its slot soon serves something else, so an entry serves only the commands that waited for
+    /// it.
     fn find_plain(&self, slot: u32, key: RemoteRegion) -> Found {
         match self.known.get(&slot) {
             None if self.asked.contains_key(&slot) => Found::Asked(slot),
@@ -106,7 +107,8 @@ impl Imports {
         self.names.values().filter(|slot| slot.is_none()).count()
     }
 
-    /// There is another connection. The owner knows what it was asked, and answers by that.
+    /// Forgets what was read, because there is another connection. The owner knows which names it was asked for, and answers
+    /// those.
     pub(in super::super) fn renew(&mut self) {
         self.known.clear();
         self.narrow.clear();
@@ -114,7 +116,7 @@ impl Imports {
         self.names.retain(|_, slot| slot.is_none());
     }
 
-    /// What the owner is told to have it count with a counter whose key was found, if it is one that the owner counts with.
+    /// Returns the number by which the owner adds to a counter, if its key was found and the owner adds for peers.
     pub(in super::super) fn tally(&self, key: RemoteRegion) -> Option<Tally> {
         let slot = match key.name() {
             Some(name) => (*self.names.get(&name)?)?,
@@ -125,12 +127,12 @@ impl Imports {
         Tally::new(slot, entry.generation, key.base)
     }
 
-    /// The owner is asked for a name.
+    /// Notes that the owner is asked for a name.
     pub(in super::super) fn ask_name(&mut self, name: u64) {
         self.names.insert(name, None);
     }
 
-    /// The owner has answered. What its table has said of the same region is more.
+    /// Handles the owner's answer. An entry of the same region that was read from the table stays, as it has more keys.
     pub(in super::super) fn name(&mut self, named: Named) {
         let Named { name, slot, entry } = named;
         let Some(asked) = self.names.get_mut(&name) else {
@@ -144,17 +146,17 @@ impl Imports {
         }
     }
 
-    /// The owner has taken a name back.
+    /// Handles that the owner has taken a name back.
     pub(in super::super) fn unname(&mut self, name: u64) {
         self.names.remove(&name);
     }
 
-    /// A slot is being looked up.
+    /// Notes that a slot is being looked up.
     pub(in super::super) fn ask(&mut self, slot: u32) {
         self.asked.insert(slot, false);
     }
 
-    /// What was read. Whether that settles it.
+    /// Records an entry that was read. Returns false if it must be read again.
     pub(in super::super) fn answer(&mut self, slot: u32, entry: Option<Entry>) -> bool {
         let late = self.asked.remove(&slot).unwrap_or(true);
         match entry {
@@ -167,7 +169,7 @@ impl Imports {
         }
     }
 
-    /// An empty slot is not remembered: there may soon be a region; nor one that soon serves something else.
+    /// Forgets an empty slot, which may soon have a region, or a slot that will soon serve other memory of the application.
     pub(in super::super) fn drop_empty(&mut self, slot: u32) {
         let empty = |entry: &Entry| entry.generation == 0;
         if slot >= SLOTS || self.known.get(&slot).is_some_and(empty) {
@@ -175,7 +177,7 @@ impl Imports {
         }
     }
 
-    /// The owner took a region back.
+    /// Handles that the owner has taken a region back.
     pub(in super::super) fn forget(&mut self, name: Name) {
         if self
             .known
@@ -191,7 +193,7 @@ impl Imports {
     }
 }
 
-/// The owner takes who asks for more for a liar.
+/// Makes the error for too many names. The owner would treat a peer that asks for more as faulty.
 fn too_many() -> io::Error {
     let why = format!("{ASKED_MAX} names that a rank was asked for were never given by it");
     io::Error::new(io::ErrorKind::QuotaExceeded, why)
@@ -287,7 +289,7 @@ mod tests {
         assert!(matches!(imports.find(key, true), Ok(Found::Unknown(_))));
     }
 
-    /// The owner would take it for one that makes names up.
+    /// Otherwise the owner would take the rank for one that makes names up.
     #[test]
     fn no_more_names_are_waited_for_than_the_owner_bears_also_by_another_connection() {
         let mut imports = Imports::default();
@@ -316,7 +318,7 @@ mod tests {
         );
     }
 
-    /// Lists go by the first device, and so says the owner no other key with a name.
+    /// Lists go by the first device, so the owner's answer to a name has only that key.
     #[test]
     fn a_name_leaves_the_keys_to_other_devices_and_does_not_stand_for_them() {
         let (name, slot) = (9, 5);

@@ -1,12 +1,12 @@
-//! Regions: the own ones, registered for peers, and how those of a peer are reached.
+//! Regions: those of this rank, registered for peers, and how those of a peer are reached.
 //!
 //! A key names a region by slot and generation, and says nothing of addresses. Each rank has a table of its regions that peers
-//! can read: who uses a region for the first time reads its entry, keeps it, and from then on checks every use against it. So a
-//! wrong key never reaches the device, where it would break the connection, and the owner has nothing to do with any of it.
+//! can read. A rank that uses a region for the first time reads its entry, keeps it, and checks every later use against it. So a
+//! wrong key never reaches the device, where it would break the connection, and the owner's host has no work with any of it.
 //!
-//! When a region's last holder is gone its entry is cleared, and all who are connected are told; its memory stays registered
-//! until they have said that they use it no more. One lane works in order, so that also says that nothing is under way; with
-//! several, it is said when the commands have ended that were under way.
+//! When a region's last holder is gone, its entry is cleared, and all connected peers are notified. Its memory stays registered
+//! until they have answered that they use it no more. With one lane, which works in order, this also means that nothing is in
+//! flight. With several, a peer answers when its commands have completed that were in flight.
 
 mod entry;
 mod exports;
@@ -20,7 +20,7 @@ pub(super) use self::{
 use super::registrations::{is_plain, is_sealed};
 use crate::{driver::Failure, memory::RemoteRegion};
 
-/// Whether a key can be one of this peer's, and grants exactly `len` bytes.
+/// Checks that a key can be one of this peer's, and grants exactly `len` bytes.
 pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), Failure> {
     let named = key.name().is_some();
     let inside = key.base <= key.whole && key.len <= key.whole - key.base || named;
@@ -31,10 +31,10 @@ pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), Fai
         .ok_or(Failure::BadRange)
 }
 
-/// What [`RemoteRegion::kind`] is in our keys.
+/// [`RemoteRegion::kind`] of keys to regions of this driver.
 const KIND: u32 = 0x1b5e;
 
-/// Regions that a rank may have: a table of 96 KiB.
+/// Regions that a rank may have. They make a table of 96 KiB.
 pub(super) const SLOTS: u32 = 2048;
 /// Further slots, for memory of the application that peers reach by several devices.
 const PLAIN: u32 = 1024;

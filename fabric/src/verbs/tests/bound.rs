@@ -1,4 +1,4 @@
-//! Connections of queue pairs that both have made before they knew each other.
+//! Connections between queue pairs that both ranks made before they knew each other.
 
 use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     verbs::{doors::Doors, mesh::Mesh, rail::Rail, way::To},
 };
 
-/// For each rank a queue pair for each other one, and what it tells of them.
+/// Makes a queue pair on each rank for each other one. Returns these, and what each rank tells of them.
 fn made(ranks: &mut Ranks) -> (Vec<Mesh>, Vec<Option<Doors>>) {
     let others = u32::try_from(ranks.all.len() - 1).unwrap();
     let made = (0..ranks.all.len()).map(|rank| {
@@ -23,7 +23,7 @@ fn made(ranks: &mut Ranks) -> (Vec<Mesh>, Vec<Option<Doors>>) {
     made.unzip()
 }
 
-/// Two ranks of which the first has met the other, which has not heard of that.
+/// Returns two ranks. The first has opened its connection, and the second does not know that yet.
 fn met_by_one() -> Ranks {
     let mut ranks = Ranks::new(2);
     let (meshes, doors) = made(&mut ranks);
@@ -38,7 +38,7 @@ fn met_by_one() -> Ranks {
     ranks
 }
 
-/// A packet that is late from the connection before is taken by no later one with the same queue pair number.
+/// Otherwise a late packet of one connection could be taken by a later one with the same queue pair number.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn no_lane_of_a_later_connection_begins_with_the_number_of_one_before() {
@@ -63,7 +63,7 @@ fn no_lane_of_a_later_connection_begins_with_the_number_of_one_before() {
     }
 }
 
-/// Who has as many connections as it may have has one that it made beforehand, too.
+/// A rank with as many connections as it may have accepts one more that it made at the start.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_was_made_beforehand_counts_where_connections_are_scarce() {
@@ -83,7 +83,7 @@ fn what_was_made_beforehand_counts_where_connections_are_scarce() {
     ranks.say(3, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
     assert!(!ranks.core(0).has_spare());
-    // One of three gives way, and there may be two.
+    // One of three connections is evicted, and two are allowed.
     ranks.core(0).tell_dial(1, Event::Evict, None);
     while ranks.core(0).link_or_new(1).is_made() {
         (0..2).for_each(|rank| ranks.turn(rank, 64));
@@ -92,7 +92,7 @@ fn what_was_made_beforehand_counts_where_connections_are_scarce() {
     assert!(!ranks.core(0).has_spare());
 }
 
-/// The device of the one that has bound its own would wait for a minute.
+/// Otherwise the device of the rank that has connected its queue pair would wait for a minute.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn who_cannot_bind_what_the_other_has_bound_asks_and_is_heard() {
@@ -112,7 +112,7 @@ fn who_cannot_bind_what_the_other_has_bound_asks_and_is_heard() {
     }
 }
 
-/// The word that a lane has failed comes before the own device says that the greeting was answered.
+/// The peer's word that a lane has failed comes before this rank's device reports that the greeting was answered.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_that_fails_at_once_is_left_by_who_has_not_heard_of_the_answer() {
@@ -129,7 +129,7 @@ fn a_lane_that_fails_at_once_is_left_by_who_has_not_heard_of_the_answer() {
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
 }
 
-/// Its device says so before the arrivals are heard that say that the other has opened.
+/// The device reports the failure before the arrivals are handled that show that the peer has opened.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_without_greetings_that_breaks_does_not_undo_the_connection() {
@@ -145,7 +145,7 @@ fn a_lane_without_greetings_that_breaks_does_not_undo_the_connection() {
     ranks.until(|ranks| left(ranks) == [1; 2]);
 }
 
-/// The end comes by another lane than messages, as the lane of messages has failed.
+/// The goodbye comes by another lane, because the lane of messages has failed.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn an_end_at_once_is_heard_by_who_has_not_heard_of_the_answer() {

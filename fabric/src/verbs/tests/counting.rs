@@ -1,4 +1,4 @@
-//! Counts of tasks, and what waits for them.
+//! Counts of tasks, and commands that wait for them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     offload::{Action, Counters, RemoteCounter, Task, When},
 };
 
-/// As many commands as there may be wait for a name, so that those of tasks have begun and wait for room.
+/// As many commands as there may be wait for a name, so those of tasks have begun and wait for room.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_room() {
@@ -55,7 +55,7 @@ fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_roo
     assert_eq!(counted, [waiting * by, TASKS * by]);
 }
 
-/// Also to a peer that was not met before.
+/// This also holds for a peer that was not connected before.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
@@ -82,7 +82,8 @@ fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
     }
 }
 
-/// Else it would stay for as long as the peer, and commands are bounded. A put waits on, also for a name that is given again.
+/// Otherwise the count would stay as long as the peer, and commands are limited. A put waits on, also for a name that is given
+/// again.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
@@ -122,7 +123,7 @@ fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
     }
 }
 
-/// Whose answer is under way when the end begins.
+/// The answer to the question for the name is in flight when the end begins.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
@@ -154,7 +155,7 @@ fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
     }
 }
 
-/// It waits for a while.
+/// The closing rank waits for a while before that.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn who_leaves_says_so_in_the_end_where_a_name_is_never_given() {

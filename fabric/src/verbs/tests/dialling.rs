@@ -1,4 +1,4 @@
-//! Words that wait for a connection.
+//! Control words that wait for a connection.
 
 use super::{Driver, Peer, Ranks};
 use crate::{
@@ -10,14 +10,14 @@ fn talking(config: &mut VerbsConfig) {
     config.scheme = Some(Scheme::Hybrid);
 }
 
-/// No device of this rank has buffers left for one more peer.
+/// Leaves no buffers for one more peer on any device of this rank.
 fn use_up(core: &mut Core) {
     for rail in &mut core.rails {
         while rail.inbox.reserve().is_ok() {}
     }
 }
 
-/// A device may go on with a queue pair that was made for the peer.
+/// Pretends that a device may go on with a queue pair that was made for the peer.
 fn keep_one(core: &mut Core) {
     let stuck = Way {
         stuck: true,
@@ -26,7 +26,7 @@ fn keep_one(core: &mut Core) {
     core.link_or_new(1).ways = vec![stuck];
 }
 
-/// Whether there is nothing left that others could give way for, or what is wrong cannot be mended so.
+/// Either no other connection can be evicted, or evicting one would not help.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_ever() {
@@ -51,7 +51,7 @@ fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_
     }
 }
 
-/// The word that was left over when the connection gave way goes by the next one.
+/// The control word that was left when the connection was evicted goes by the next one.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_word_that_is_left_over_has_the_peer_connected_to_again() {

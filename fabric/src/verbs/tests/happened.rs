@@ -1,4 +1,4 @@
-//! What devices tell of themselves, as if they had; and what a device does tell.
+//! Events of devices: made up here, or reported by a real one.
 
 use super::{Arc, Driver, Ranks, Region, VerbsConfig, io};
 use crate::connect::Scheme;
@@ -10,7 +10,7 @@ use crate::verbs::{
     way::{Far, To},
 };
 
-/// Two ranks by two lanes that have met, and something that the first one's second device tells.
+/// Returns two ranks that are connected by two lanes, after an event of the first one's second device.
 fn told(kind: i32, about: impl Fn(&mut Ranks) -> Subject) -> Ranks {
     let mut ranks = Ranks::new(2);
     ranks.say(0, 1);
@@ -59,7 +59,7 @@ fn a_device_whose_shared_queues_fail_is_left_and_the_other_goes_on() {
     }
 }
 
-/// A put under way by all lanes of two ranks, of which the first is never told how this one's part of it ends.
+/// Begins a put by all lanes of two ranks. The first rank never learns how the part of it on this lane ends.
 fn untold(lane: usize, change: impl Fn(&mut VerbsConfig)) -> (Ranks, [Region; 2]) {
     let mut ranks = Ranks::with(2, change);
     let (from, there, key) = ranks.memory();
@@ -88,7 +88,7 @@ const SHARED: [i32; 3] = [
     abi::EVENT_DEVICE_FATAL,
 ];
 
-/// Also where the lane was left, and its completions waited for, before the device told why they do not come.
+/// This includes lanes that were left, and whose completions are waited for, before the device reports why they do not come.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_put_goes_on_by_another_lane_where_completions_are_lost_with_their_queue() {
@@ -134,7 +134,7 @@ fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
     }
 }
 
-/// What is begun by a device that has failed would never end.
+/// A connection that is begun by a device that has failed would never complete.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn nobody_is_connected_to_by_a_device_that_has_failed() {
@@ -160,8 +160,8 @@ fn nobody_is_connected_to_by_a_device_that_has_failed() {
     }
 }
 
-/// Of the first device all is missing, also its words: nobody who was not met before hears by it, nor does it hear anybody. Rank
-/// 3's home with rank 0 is the second lane, rank 1's the first.
+/// Everything of the first device is missing, including its datagrams. Ranks that are not connected yet can neither reach it nor
+/// be reached by it. Rank 3's home with rank 0 is the second lane, rank 1's the first.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn whose_first_device_has_failed_meets_by_the_second() {
@@ -185,7 +185,7 @@ fn whose_first_device_has_failed_meets_by_the_second() {
                 assert_eq!(made, [false, true]);
             }
         }
-        // Where a lane was missing from the start none has failed.
+        // A lane that was missing from the start has not failed.
         assert!(ranks.counters.iter().all(|one| one.lanes_failed.get() == 0));
         let (from, _there, key) = ranks.memory();
         ranks.put(&from, key);
@@ -215,7 +215,7 @@ fn what_is_put_while_a_connection_without_the_first_lane_is_made_waits_for_that(
     ranks.until(|ranks| ranks.ears[0].ended == 1);
 }
 
-/// Nobody is told of that: the first word finds no answer, and the next goes by all devices.
+/// No event reports that: the first connection message finds no answer, and the next goes by all devices.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn whose_first_device_is_out_of_reach_is_met_by_the_second() {
@@ -225,7 +225,7 @@ fn whose_first_device_is_out_of_reach_is_met_by_the_second() {
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
 }
 
-/// Nor of this: the words wait for room, and go by the second device when they are said again.
+/// No event reports this either: the messages wait for room, and go by the second device when they are repeated.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn whose_first_device_hangs_meets_by_the_second() {
@@ -243,7 +243,7 @@ fn talking(config: &mut VerbsConfig) {
     config.scheme = Some(Scheme::Hybrid);
 }
 
-/// They go by the first device only, and so do their answers.
+/// Parcels go by the first device only, and so do acknowledgments.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn parcels_that_the_first_device_had_end_with_it() {
@@ -275,7 +275,7 @@ fn who_was_met_without_its_first_device_gets_no_parcels() {
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
 }
 
-/// The first of one and the second of the other: there is no lane between them.
+/// The first device of one rank fails, and the second of the other, so there is no lane between them.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_meet() {
@@ -289,13 +289,13 @@ fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_me
     }
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
-    // The one that was asked knows, and has said that it gives up.
+    // The rank that was asked knows the reason, and has said that it gives up.
     let why = ranks.all[1].why_down(super::Peer(0)).unwrap();
     assert!(why.contains("counterpart"), "{why}");
     assert!(ranks.all[0].why_down(super::Peer(1)).is_some());
 }
 
-/// Ports that are up, another one's, queue pairs of nobody, and kinds that nobody knows.
+/// Ports that are up, ports of others, queue pairs without a peer, and kinds that do not exist.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_says_nothing_about_a_lane_costs_none() {
@@ -329,7 +329,7 @@ fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
     assert!(why.contains("IBV_EVENT_QP_"), "{why}");
 }
 
-/// Connections that are made later go by where the port is then.
+/// Later connections go by where the port is then.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_port_that_is_back_is_looked_at_again() {
@@ -348,13 +348,13 @@ fn a_port_that_is_back_is_looked_at_again() {
     assert_eq!(ranks.core(0).ports[1], right);
 }
 
-/// The second, which has asked in vain where the first one's first port was, is asked by it.
+/// The second rank asks in vain where the first rank's port was, and is asked by the first then.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_first_port_that_has_moved_is_heard_of_by_whom_its_rank_connects_to() {
     let mut ranks = Ranks::new(2);
     let second = ranks.core(0).ports[1];
-    // As if both had been told so when the job began.
+    // Both were told the wrong port when the job began.
     for rank in 0..2 {
         let peer = &mut ranks.core(rank).peers[0];
         (peer.gid, peer.lid) = (second.gid, second.lid);
@@ -370,14 +370,14 @@ fn a_first_port_that_has_moved_is_heard_of_by_whom_its_rank_connects_to() {
     ranks.until(|ranks| ranks.ears.iter().all(|ears| ears.messages.len() == 1));
     let first = ranks.core(0).ports[0];
     assert!(ranks.core(1).peers[0].first().is_at(&first));
-    // All lanes work, also the first one.
+    // All lanes work, including the first one.
     let (from, _there, key) = ranks.memory();
     ranks.put(&from, key);
     ranks.until(|ranks| ranks.ears[0].ended == 1);
     assert!(ranks.counters.iter().all(|one| one.lanes_failed.get() == 0));
 }
 
-/// Datagrams to itself land in a queue that nobody takes them from, until the device has no room left and says so.
+/// Datagrams to the rank itself arrive in a queue that is never polled, until the device has no room left and reports that.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_that_tells_of_an_overrun_is_left() {
@@ -398,7 +398,7 @@ fn a_device_that_tells_of_an_overrun_is_left() {
     while words.has_room() {
         words.send(&Arc::clone(&own.pd), &to, b"overrun").unwrap();
     }
-    // Nobody sleeps.
+    // The rank never sleeps.
     while ranks.counters[0].device_events.get() == 0 {
         ranks.turn(0, 64);
         assert!(

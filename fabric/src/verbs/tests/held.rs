@@ -1,4 +1,4 @@
-//! Receives that a queue pair holds which was given up.
+//! Receives that are held by a queue pair that was given up.
 
 use super::{Ranks, To, io};
 use crate::verbs::{
@@ -9,7 +9,7 @@ use crate::verbs::{
 
 const LANE: usize = 1;
 
-/// Two ranks that have met, and the first one's queue pair on its second device was given up, and may hold receives.
+/// Returns connected ranks. The first has given up its queue pair to rank 1 on its second device, which may hold receives.
 fn given_up(says_last: Option<bool>) -> (Ranks, To) {
     let mut ranks = Ranks::new(4);
     for peer in [1, 3] {
@@ -64,19 +64,19 @@ fn a_queue_pair_is_taken_down_when_its_device_has_said_that_it_holds_nothing() {
         kind: abi::EVENT_QP_LAST_WQE_REACHED,
         about: Subject::Pair(number),
     };
-    // That of a queue pair of nobody says only that the device says such things.
+    // An event about an unknown queue pair only shows that the device reports such events.
     core.handle_happened(LANE, last(0));
     assert!(is_there(&mut ranks, to));
     ranks.core(0).handle_happened(LANE, last(number));
     until_it_is_gone(&mut ranks, to);
     let core = ranks.core(0);
     assert_eq!(core.rails[LANE].says_last, Some(true));
-    // When the time was up the receives would count as lost.
+    // If the time had passed, the receives would count as lost.
     assert_eq!(core.rails[LANE].inbox.taken(), taken - 1);
     assert_eq!(ranks.counters[0].stuck.get(), 0);
 }
 
-/// Nor is a rank that has nothing else to do woken before, or sleeps for longer.
+/// A rank that has nothing else to do is not woken earlier, and does not sleep for longer.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_that_never_says_so_is_waited_for_once() {
@@ -95,7 +95,7 @@ fn a_device_that_never_says_so_is_waited_for_once() {
         assert!(ranks.core(0).holding.is_empty());
     }
     assert_eq!(ranks.counters[0].stuck.get(), 0);
-    // Both go on by the first.
+    // Both peers go on by the first lane.
     for peer in [1, 3] {
         ranks.until_settled(0, peer);
         ranks.say(0, peer);
@@ -103,7 +103,7 @@ fn a_device_that_never_says_so_is_waited_for_once() {
     }
 }
 
-/// There may be fewer receives than before, so nobody else is promised those.
+/// There may be fewer receives than before, so no other peer is promised those.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn where_a_device_does_not_say_so_in_time_the_receives_count_as_lost() {
@@ -112,7 +112,7 @@ fn where_a_device_does_not_say_so_in_time_the_receives_count_as_lost() {
     until_it_is_gone(&mut ranks, to);
     assert_eq!(ranks.core(0).rails[LANE].inbox.taken(), taken);
     assert_eq!(ranks.counters[0].stuck.get(), 1);
-    // The next one has its own.
+    // The next connection has its own.
     ranks.say(0, 2);
     ranks.until(|ranks| ranks.ears[2].messages.len() == 1);
     assert_eq!(ranks.core(0).rails[LANE].inbox.taken(), taken + 1);
@@ -133,5 +133,5 @@ fn a_device_that_had_nothing_left_while_some_were_held_is_asked_again_when_they_
     assert!(!ranks.core(0).has_spare(), "by one");
 }
 
-/// So that it never waits for as long as a test that hangs.
+/// The device's time is much shorter than that of a test that hangs.
 const _: () = assert!(HOLDS_MAX < super::GUARD / 8);

@@ -1,4 +1,4 @@
-//! What a rank says and does to itself, when its devices fail.
+//! Commands of a rank to itself when its devices fail.
 
 use super::{Command, Driver, LONG, Peer, Post, Ranks, Region, To, Token, io};
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
     },
 };
 
-/// Rank 0 loses one of its devices.
+/// Makes a device of rank 0 fail.
 fn fail(ranks: &mut Ranks, device: usize) {
     let (kind, about) = (abi::EVENT_CQ_ERR, Subject::Other);
     let happened = Happened { kind, about };
     ranks.core(0).handle_happened(device, happened);
 }
 
-/// Rank 0 says something of this length to itself, as soon as there is room.
+/// Sends a message of this length from rank 0 to itself, as soon as there is room.
 fn say(ranks: &mut Ranks, len: usize) {
     let say = || Command::Message {
         to: Peer(0),
@@ -47,7 +47,7 @@ fn memory(ranks: &mut Ranks) -> (Region, Region, RemoteRegion) {
     (from, there, key)
 }
 
-/// Ranks of which the first has said something to itself, or has not.
+/// Returns ranks, of which the first has sent a message to itself if `met`.
 fn with_memory(met: bool) -> (Ranks, (Region, Region, RemoteRegion)) {
     let mut ranks = Ranks::new(2);
     let memory = memory(&mut ranks);
@@ -96,7 +96,7 @@ fn a_rank_whose_first_device_has_failed_speaks_to_itself_by_the_second() {
     assert!(ranks.ears[0].bad.is_empty());
 }
 
-/// Those that the first device has taken are lost with it, and so is a half of the put.
+/// Messages that the first device has taken are lost with it, and so is a half of the put.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_order() {
@@ -105,7 +105,7 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
         let (from, there, key) = memory(&mut ranks);
         say(&mut ranks, 1);
         until_heard(&mut ranks, &[1]);
-        say(&mut ranks, 2); // may have come
+        say(&mut ranks, 2); // may have arrived
         let link = ranks.core(0).link_or_new(0);
         assert_eq!(link.home, 0);
         link.ways[0].qp.as_ref().unwrap().abandon();
@@ -184,5 +184,5 @@ fn is_lost_to_itself(ranks: &mut Ranks, why: &str) {
     assert_eq!(ranks.ears[0].bad, ["Peer(0): Failed", "Token(2): PeerDown"]);
     let told = ranks.all[0].why_down(Peer(0)).unwrap();
     assert!(told.contains(why), "{told}");
-    say(ranks, 5); // dropped, as whoever was told knows
+    say(ranks, 5); // dropped, because the rank was notified before
 }

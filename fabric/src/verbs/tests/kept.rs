@@ -1,4 +1,4 @@
-//! Devices that do not give back what was made on them, or take no buffers: nothing of it serves anything else.
+//! Devices that do not release objects, or that refuse buffers. What they keep is not used for anything else.
 
 use super::{Core, Driver, LONG, Peer, Ranks, To, io};
 use crate::{connect::Event, verbs::rail::Rail};
@@ -9,7 +9,7 @@ fn a_peer_whose_queue_pair_cannot_be_taken_down_is_lost_and_the_reason_says_so()
     cannot_be_taken_down(libc::EBUSY);
 }
 
-/// It may go on, as after any other error.
+/// The queue pair may go on, as after any other error.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_that_is_there_is_not_taken_for_gone_because_of_what_it_says_of_a_queue_pair() {
@@ -30,11 +30,11 @@ fn cannot_be_taken_down(error: i32) {
     );
     assert!(ranks.counters[0].stuck.get() > 0);
     drop(ranks);
-    // The kernel has ended it with the device.
+    // The kernel has ended the queue pair together with the device.
     drop(Ranks::met());
 }
 
-/// A message waits for the next connection while the one before is taken down in good order.
+/// A message waits for the next connection while the one before is drained in good order.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
@@ -60,7 +60,7 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
     assert_eq!(made, 2, "one by each lane, and no other was made");
 }
 
-/// Whoever has pulled it out of its slot, the kernel has ended what was made on it.
+/// The device was pulled out of its slot, so the kernel has ended everything that was made on it.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_that_is_gone_has_kept_nothing() {
@@ -74,7 +74,7 @@ fn a_device_that_is_gone_has_kept_nothing() {
     assert_eq!(ranks.counters[0].stuck.get(), 0);
 }
 
-/// Two puts are under way by queue pairs that go on, as far as anybody knows.
+/// Two puts are in flight on queue pairs that may go on.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_is_closed() {
@@ -90,7 +90,7 @@ fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_
     drop(Ranks::met());
 }
 
-/// Nothing of this rank's is under way on it: the command ends, and it is counted.
+/// Nothing of this rank is in flight on the memory, so the command completes and the registration is counted.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn memory_that_a_device_keeps_registered_is_counted() {
@@ -111,7 +111,7 @@ fn memory_that_a_device_keeps_registered_is_counted() {
     assert_eq!(ranks.core(0).registrations.pinned_for_commands(), 0);
 }
 
-/// Peers may send as much as there are buffers, so who sent is not heard by that device any more.
+/// Peers may send as many messages as there are buffers, so the lane of the sender by that device is left.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_whose_device_takes_no_buffers_is_left_and_another_goes_on() {
@@ -125,7 +125,7 @@ fn a_lane_whose_device_takes_no_buffers_is_left_and_another_goes_on() {
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == heard);
     }
-    // Who is connected next gets the one that is missing.
+    // The next connection gets the missing buffer.
     let inbox = &mut ranks.core(1).rails[0].inbox;
     assert!(inbox.reserve().is_err());
     ranks.core(1).rails[0].own.context.take_receives_by(by);

@@ -1,5 +1,5 @@
-//! What only the inside of a rank shows, on devices: ranks of even numbers have two of them, the others two others. The home of
-//! ranks 0 and 1 is the first lane, that of 0 and 3 the second.
+//! Tests of the inside of a rank, on devices. Ranks of even numbers have two devices, the others two others. The home of ranks 0
+//! and 1 is the first lane, that of ranks 0 and 3 the second.
 
 mod bound;
 mod counting;
@@ -24,7 +24,7 @@ use crate::{
     offload::{self, RemoteCounter},
 };
 
-/// Ranks, and what they have heard.
+/// Ranks, and what their sinks have received.
 struct Ranks {
     all: Vec<Verbs>,
     ears: Vec<Ears>,
@@ -34,7 +34,7 @@ struct Ranks {
 #[derive(Default)]
 struct Ears {
     messages: Vec<Peer>,
-    /// How long they are.
+    /// Lengths of the messages.
     lengths: Vec<usize>,
     ended: usize,
     bad: Vec<String>,
@@ -88,7 +88,7 @@ impl Ranks {
         }
     }
 
-    /// Two, of which the second has heard from the first.
+    /// Returns two ranks, of which the second has received a message from the first.
     fn met() -> Self {
         let mut ranks = Self::new(2);
         ranks.say(0, 1);
@@ -105,7 +105,7 @@ impl Ranks {
         assert!(self.ears[rank].bad.is_empty(), "{:?}", self.ears[rank].bad);
     }
 
-    /// Whatever it hears.
+    /// Makes a turn, whatever the sink receives.
     fn turn_all_the_same(&mut self, rank: usize) {
         let _events = self.all[rank].progress(64, &mut self.ears[rank]);
         let now = self.core(rank).sleep.timer.now();
@@ -119,7 +119,7 @@ impl Ranks {
         }
     }
 
-    /// Turns of these until the first of them has heard something bad.
+    /// Makes turns of these ranks until the first of them has received a failure.
     fn until_bad(&mut self, ranks: &[usize]) {
         let first = ranks[0];
         while self.ears[first].bad.is_empty() {
@@ -131,7 +131,7 @@ impl Ranks {
         }
     }
 
-    /// Turns until messages go on by another lane than the one that failed.
+    /// Makes turns until messages go on by another lane than the one that failed.
     fn until_settled(&mut self, from: usize, to: u32) {
         while !self.core(from).link_or_new(to).is_settled() {
             (0..self.all.len()).for_each(|rank| self.turn(rank, 64));
@@ -139,7 +139,7 @@ impl Ranks {
         }
     }
 
-    /// Turns until there is nothing to do.
+    /// Makes turns until there is nothing to do.
     fn fall_asleep(&mut self, rank: usize) {
         while self.all[rank].arm() == Armed::Busy {
             let _events = self.all[rank].progress(64, &mut self.ears[rank]);
@@ -182,7 +182,7 @@ impl Ranks {
         (from, there, key)
     }
 
-    /// The inside of the first rank, which closes while two puts of this memory are under way that nobody answers.
+    /// Returns the core of the first rank, which closes while two puts of this memory are in flight that never complete.
     fn closing_in_vain(&mut self) -> ([Region; 2], Box<Core>) {
         let (from, there, key) = self.memory();
         self.put(&from, key);
@@ -196,8 +196,8 @@ impl Ranks {
         ([from, there], core)
     }
 
-    /// The first rank has met two others, and messages of the second have come to its first device, one of the last to its
-    /// other one.
+    /// Returns ranks of which the first is connected to two others. Messages of rank 1 have come to its first device, and one of
+    /// rank 3 to its second.
     fn with_arrivals() -> Self {
         let mut ranks = Self::new(4);
         for other in [1, 3] {
@@ -243,7 +243,7 @@ fn a_lane_that_failed_is_left_although_others_have_something_to_say_by_the_same_
     assert_eq!(ranks.counters[0].posts.get() - posts, 1, "it is said once");
 }
 
-/// Whether the one that asks is told of a port that is none, or the one that answers.
+/// The wrong port is named by the rank that asks, or by the one that answers.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_that_cannot_be_connected_is_left_and_others_go_on() {
@@ -263,7 +263,7 @@ fn a_lane_that_cannot_be_connected_is_left_and_others_go_on() {
     }
 }
 
-/// The first rank's second device fails, and then its first one: in the end it sleeps rather than ask again and again.
+/// The first rank's second device fails, and then its first one. Eventually it sleeps rather than ask again and again.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
@@ -277,14 +277,14 @@ fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
     ranks.core(0).rails[0].own.context.refuse_arming();
-    // What is armed already stays so until something has come.
+    // A queue that is armed stays so until something has come.
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 2);
     ranks.fall_asleep(0);
     assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
 }
 
-/// As after a datagram that was sent while the port was down: a device gives back all that was posted, and takes nothing more.
+/// This happens after a datagram that was sent while the port was down: a device gives back all requests, and takes no more.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn who_lost_a_queue_pair_of_datagrams_sleeps_and_meets_others_all_the_same() {
@@ -318,7 +318,7 @@ fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     assert!(core.finish(Duration::from_secs(10)));
 }
 
-/// What it waits for may still come, but the memory is free by then.
+/// The event that the command waits for may still come, but the memory is free by then.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
@@ -326,7 +326,7 @@ fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
     let (from, _there, key) = ranks.memory();
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-    ranks.put(&from, key); // looks at the table first
+    ranks.put(&from, key); // reads the table first
     let mut core = ranks.all[0].core.take().unwrap();
     core.begin_close(Down::Finished);
     assert_eq!(core.ops.all(|op| op.flights == 0).len(), 1);
@@ -335,7 +335,7 @@ fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
     assert!(core.finish(Duration::from_secs(10)));
 }
 
-/// Nobody else is told of it, and there may be a peer to wake.
+/// No other event reports it, and there may be a peer to wake.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn the_end_of_a_count_that_is_posted_while_somebody_sleeps_ends_the_sleep() {
@@ -353,7 +353,7 @@ fn the_end_of_a_count_that_is_posted_while_somebody_sleeps_ends_the_sleep() {
     assert!(is_armed(&mut ranks));
 }
 
-/// The first datagram to a peer may be lost, and the sleeper was asleep before it left.
+/// The first datagram to a peer may be lost, and the thread was asleep before it left.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_is_said_first_while_somebody_sleeps_is_said_again_in_time() {
@@ -362,7 +362,7 @@ fn what_is_said_first_while_somebody_sleeps_is_said_again_in_time() {
         ranks.fall_asleep(0);
         ranks.say(0, 1);
         assert!(ranks.core(0).next_retry().is_some(), "{scheme:?}");
-        // Rank 1 makes no turn, so nothing else ends this.
+        // Rank 1 makes no turn, so only the alarm ends this.
         let timer = ranks.core(0).sleep.timer.wait_on();
         let mut fds = [PollFd::new(&timer, PollFlags::IN)];
         let guard = Timespec {
@@ -373,7 +373,7 @@ fn what_is_said_first_while_somebody_sleeps_is_said_again_in_time() {
     }
 }
 
-/// Where both wait for credits, who gives them back may not wait behind what needs some.
+/// If both ranks wait for credits, the word that gives some back must not wait behind words that need some.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_word_that_gives_credits_back_overtakes_words_that_wait_for_credits() {
@@ -405,7 +405,7 @@ fn short_puts_take_the_memory_of_those_before() {
     }
 }
 
-/// The peer's device does not answer by the home any more, and the rank does not live until it knows.
+/// The peer's device does not answer by the home any more, and the rank ends before it knows that.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn the_end_is_heard_although_the_home_has_failed() {
@@ -427,7 +427,7 @@ fn the_end_is_heard_although_the_home_has_failed() {
     }
 }
 
-/// The system counts what is locked for each device. What counts goes by the first lane.
+/// The limit of locked memory counts once for each device. A put that counts goes by the first lane.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn memory_that_is_registered_with_two_devices_counts_twice() {
@@ -437,7 +437,7 @@ fn memory_that_is_registered_with_two_devices_counts_twice() {
     ranks.put(&from, key);
     ranks.put_and_count(from.range(), key, Some(counters.remote().at(0).unwrap()));
     ranks.until(|ranks| ranks.ears[0].ended == 2);
-    // Nothing that the first rank knows of.
+    // Memory that is no region of the first rank.
     let other = ranks.all[1].allocate(LONG).unwrap();
     let pinned = |ranks: &mut Ranks| ranks.core(0).registrations.pinned_for_commands();
     ranks.put(&other, key);
@@ -445,14 +445,14 @@ fn memory_that_is_registered_with_two_devices_counts_twice() {
     ranks.until(|ranks| ranks.ears[0].ended == 3);
     ranks.put_and_count(other.range(), key, Some(counters.remote().at(0).unwrap()));
     assert_eq!(pinned(&mut ranks), LONG as u64);
-    // That does not do for both lanes.
+    // A registration with one device is not enough for both lanes.
     ranks.put(&other, key);
     assert_eq!(pinned(&mut ranks), 3 * LONG as u64);
     ranks.until(|ranks| ranks.ears[0].ended == 5);
     assert_eq!(pinned(&mut ranks), 0);
 }
 
-/// Two stay connected, and of those the one that was silent longer gives way; what was meant for the third is heard.
+/// Two connections stay, and the one that was used less recently is evicted. The message for the third peer arrives.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_that_has_nothing_left_has_others_give_way() {
@@ -461,19 +461,19 @@ fn a_device_that_has_nothing_left_has_others_give_way() {
         ranks.say(0, other);
         ranks.until(|ranks| ranks.ears[other as usize].messages.len() == 1);
     }
-    // As if there had been nothing to make a connection to the last of.
+    // As if nothing had been left to make a connection to the last rank.
     assert!(ranks.core(0).make_do(3));
     ranks.say(0, 3);
     ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
     assert_eq!(ranks.counters[0].evictions.get(), 1);
     assert!(!ranks.core(0).link_or_new(1).is_made(), "silent for longer");
-    // Nobody gives way where there is nobody.
+    // Nothing can be evicted without connections.
     assert!(!ranks.core(3).make_do(1));
 }
 
-/// An address of documents, to which no way leads.
+/// An address that is reserved for documentation and leads nowhere.
 const NOWHERE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
 const LONG: usize = 1 << 20;
 const MESSAGES: u64 = 20;
-/// A test that takes two minutes hangs; in picoseconds.
+/// A test that takes two minutes hangs. In picoseconds.
 const GUARD: u64 = 120_000_000_000_000;

@@ -27,7 +27,7 @@ fn move_nothing(ranks: &mut Ranks, key: RemoteRegion) {
     }
 }
 
-/// The key of the first is looked at, that of the second is known.
+/// The key is looked up for the first command, and known for the second.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_moves_nothing_ends_well_without_the_first_lane() {

@@ -3,8 +3,8 @@
 use super::{Command, Driver, Peer, Post, Ranks};
 use crate::{connect::Scheme, offload::Counters};
 
-/// A thousand wait for requests of one queue pair, or for the peer's buffers. All of them tried at each turn would be a thousand
-/// times a thousand tries.
+/// A thousand commands wait for requests of one queue pair, or for the peer's buffers. Trying all of them in each turn would be a
+/// million tries.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn of_commands_that_wait_for_the_same_one_is_tried() {
@@ -33,20 +33,20 @@ fn of_commands_that_wait_for_the_same_one_is_tried() {
         }
         let parked = &mut ranks.core(0).link_or_new(1).parked;
         let tried = std::mem::take(&mut parked.popped);
-        // Each once when it is posted, once when it goes, and one for each time that there is no room.
+        // Each is tried once when it is posted and once when it goes, and one whenever there is no room.
         assert!(tried <= 3 * (MANY + turns), "{tried} in {turns} turns");
     }
     ranks.until(|_| counters.at(0).value() == MANY as u64);
 }
 
-/// Parcels go without a connection, so a peer to whom there is none is not lost, but what no parcel takes is.
+/// Parcels need no connection, so a peer that cannot be connected is not lost, unless a command needs a connection.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_needs_a_connection_ends_where_there_is_none_to_be_had() {
     for puts in [false, true] {
         let mut ranks = Ranks::with(2, |config| config.scheme = Some(Scheme::Hybrid));
         let (from, _there, key) = ranks.memory();
-        // As if others had all there is of the shared queues.
+        // As if other peers used all of the shared queues.
         for rail in &mut ranks.core(0).rails {
             while rail.inbox.reserve().is_ok() {}
         }
