@@ -487,7 +487,7 @@ fn unring(bell: &OwnedFd) {
     let _drained = rustix::io::read(bell, &mut [0; 8]);
 }
 
-/// Inline bytes in generic mode: short messages and flags of applications, with a runtime's own header of up to 64 bytes. A
-/// header packet stays within four cache lines.
+/// Inline bytes in generic mode: enough for flags and messages of 64 bytes behind the header of a runtime, which has 24 bytes in
+/// ours. A header packet stays within four cache lines.
 const INLINE_MAX: usize = 128;
 const _: () = assert!(BODY_LEN + INLINE_MAX <= 4 * 64, "four cache lines");

@@ -53,6 +53,7 @@ impl Producer {
             return true;
         }
         self.words[WANTS].store(1, Relaxed);
+        // Pairs with the fence in `owes_room`: this side sees the room, or the consumer sees the flag.
         fence(SeqCst);
         self.head = self.words[HEAD].load(Acquire);
         self.free() >= needed
@@ -70,6 +71,7 @@ impl Producer {
         store(&self.words, body_at, body);
         self.tail = self.tail.wrapping_add(words_of(len));
         self.words[TAIL].store(self.tail, Release);
+        // Pairs with the fence in `arm`: this side sees the flag, or the consumer sees the packet.
         fence(SeqCst);
         take_flag(&self.words[ASLEEP])
     }
