@@ -201,6 +201,7 @@ impl Driver for Portals {
         self.give_kept_slabs();
         self.give_missing_buffers();
         let mut turn = Turn { budget, events: 0 };
+        // Completions come first, because they return credits and slots that the later steps use.
         self.take_ends(&mut turn, sink);
         self.take_lists(&mut turn, sink);
         self.take_hints(&mut turn);

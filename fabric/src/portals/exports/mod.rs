@@ -280,7 +280,7 @@ impl Exports {
         let mut regions = self.lock();
         let doors = regions.doors.iter_mut();
         let entries = doors.flat_map(|door| door.withdraw(serial)).collect();
-        drop(regions);
+        drop(regions); // unlinking may retry for a long time
         let kept = unlink(entries);
         let mut regions = self.lock();
         if let Some(of) = regions.named.remove(&serial) {
@@ -352,7 +352,7 @@ impl Exports {
         }
         let doors = regions.doors.iter_mut();
         entries.extend(doors.flat_map(|door| door.withdraw(region.serial)));
-        drop(regions);
+        drop(regions); // unlinking may retry for a long time
         unlink(entries).is_empty()
     }
 

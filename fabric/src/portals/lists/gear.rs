@@ -100,6 +100,7 @@ impl Portals {
         if let Err(why) = self.engage(id, wheel, &plan, (at, begun)) {
             return Err(self.disengage(id, landings, why));
         }
+        // Conditions come last: until they hold nothing begins, so a refused task can be taken back before.
         for (ct, waits) in waits {
             let wait = self.ground.ni.inc_when(wheel.go, 1, (ct, waits.threshold));
             if wait.is_err() {
