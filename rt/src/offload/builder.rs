@@ -1,4 +1,4 @@
-//! Programs, checked step by step.
+//! Builds programs, checked step by step.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,20 +7,20 @@ use super::{
 };
 use crate::buffer::Wire;
 
-/// Makes a [`Program`] out of actions in the order of a plan.
+/// Builds a [`Program`] from actions in the order of a plan.
 #[derive(Debug)]
 #[must_use = "call `finish` for the program"]
 pub struct Builder {
     program: Program,
-    /// Who waits for whom: the earlier step, then the later.
+    /// Dependencies: the earlier step, then the step that waits for it.
     edges: Vec<(u32, u32)>,
-    /// The last message to, or from, each peer.
+    /// Last message to, or from, each peer.
     last: BTreeMap<(usize, Way), StepId>,
-    /// Steps that were asked for.
+    /// Steps that the caller has pushed.
     asked: u32,
 }
 
-/// What is wrong with a step of a program. The sentence names it, its value and the range.
+/// Reason why a step does not fit into a program. The text names the argument, its value and the range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     step: usize,
@@ -33,11 +33,12 @@ enum Way {
     From,
 }
 
-/// Alignment, at the least, of messages in scratch memory.
+/// Minimum alignment of messages in scratch memory.
 const ALIGN_MIN: usize = align_of::<u128>();
 
 impl Builder {
-    /// A program for communicators of `ranks` ranks, on elements of type `T` in memory of these lengths in bytes.
+    /// Starts a program for communicators of `ranks` ranks, on elements of type `T` in memory of these lengths in
+    /// bytes.
     pub fn new<T: Wire>(ranks: usize, lens: Lens) -> Self {
         let elem = Elem {
             size: size_of::<T>(),
@@ -65,27 +66,29 @@ impl Builder {
         }
     }
 
-    /// Steps, from the first unfinished one on, that may be under way at a time; fewer than [`LOOKAHEAD_MIN`] count as that
-    /// many.
+    /// Limits how many steps may be in flight at a time, counted from the first unfinished one. Values below
+    /// [`LOOKAHEAD_MIN`] count as that.
     pub fn lookahead(mut self, steps: usize) -> Self {
         self.program.lookahead = steps.max(LOOKAHEAD_MIN);
         self
     }
 
-    /// To hand it to an adapter takes longer than the collective does, or does not spare the host: messages do as well. All ranks
-    /// say so, or none.
+    /// Marks the program as too short for an adapter: handing it over takes longer than the collective, or does not
+    /// relieve the host, so messages are used instead. All ranks must agree on this.
     pub fn short(mut self, short: bool) -> Self {
         self.program.short = short;
         self
     }
 
-    /// Adds a step that begins when the steps in `after` are over. Returns the step whose end is its end.
+    /// Adds a step that begins when the steps in `after` have ended. Returns the step whose end is the end of this
+    /// action.
     ///
-    /// A message whose bytes are in several runs gets scratch memory and a copy of its own: the engine sends and receives rows.
+    /// A message whose bytes lie in several runs gets scratch memory and a separate copy step, because the engine sends
+    /// and receives only contiguous bytes.
     ///
     /// # Errors
-    /// A rank or a span out of range, a span that is not made of whole elements, two spans of different lengths or that
-    /// overlap, a write to the input, a step that is not before this one.
+    /// A rank or a span is out of range, a span does not consist of whole elements, two spans have different lengths or
+    /// overlap, the action writes to the input, or `after` has a step that is not before this one.
     pub fn push(&mut self, action: Action, after: &[StepId]) -> Result<StepId, Misfit> {
         self.check(&action, after)
             .map_err(|sentence| self.misfit(sentence))?;
@@ -106,7 +109,7 @@ impl Builder {
         Ok(step)
     }
 
-    /// The program.
+    /// Returns the program.
     #[must_use]
     pub fn finish(self) -> Program {
         let Self {
@@ -165,7 +168,7 @@ impl Builder {
         Ok(id)
     }
 
-    /// Scratch memory for a message in runs.
+    /// Reserves scratch memory for a message in runs.
     fn room(&mut self, len: usize) -> Result<Span, Misfit> {
         let align = self.program.elem.align.max(ALIGN_MIN);
         let scratch = self.program.lens.scratch.checked_next_multiple_of(align);
@@ -267,7 +270,7 @@ impl Builder {
     }
 }
 
-/// Whether the output is written everywhere, by rows, and read nowhere.
+/// Returns true if the program writes all of the output, contiguously, and never reads it.
 fn fills_output(program: &Program) -> bool {
     let in_output = |span: &&Span| span.buffer == Buffer::Output && span.len > 0;
     let reads = |action: &Action| {

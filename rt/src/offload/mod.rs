@@ -1,16 +1,17 @@
-//! Collectives as programs that a driver, or the engine on behalf of a driver, carries out by itself.
+//! Collectives as programs that a driver, or the engine on its behalf, carries out without the application.
 //!
-//! A [`Program`] is what one rank does: steps on bytes of three pieces of memory, each after the steps that it waits for. It is
-//! pure data, made by a [`Builder`] that checks it, and can be run any number of times, also by several ranks at a time if it
-//! is the same for them. `Comm::run_program` runs it with nothing but messages; the rules for those who write programs are
-//! those of the plans that they come from:
+//! A [`Program`] is the part of one rank: steps on the bytes of three memory areas, each of which begins after the
+//! steps that it waits for. It is pure data, made by a [`Builder`] that checks it. It can run any number of times, and
+//! also on several ranks if it is the same for them. `Comm::run_program` runs it with messages only. The rules for
+//! authors of programs are the rules of the plans that they come from:
 //!
-//! - a step begins when all the steps that it waits for are over, and steps that are not ordered may run at the same time;
-//! - the k-th send from one rank to another, in the order of the list, meets the k-th receive there from it. So a send begins
-//!   only after the sends to the same rank that come before it in the list have begun, and a receive likewise;
-//! - steps may be held back until all but a few of those before them in the list are over: see [`Builder::lookahead`].
+//! - A step begins when all the steps that it waits for have ended. Steps without an order may run at the same time.
+//! - The k-th send from one rank to another, in list order, matches the k-th receive there from it. So a send begins
+//!   only after the earlier sends in the list to the same rank have begun, and likewise a receive.
+//! - A step may be held back until all but a few of the earlier steps in the list have ended: see
+//!   [`Builder::lookahead`].
 //!
-//! Programs are not for users: the collectives crate lowers its plans to them.
+//! Programs are not for users: the crate `ripstop-collectives` lowers its plans to programs.
 
 mod builder;
 pub(crate) mod lists;
@@ -40,28 +41,28 @@ pub use crate::{
     ops::Reducer,
 };
 
-/// The fewest unfinished steps of each rank, from the first of them on in the order of the list, that must be under way at a
-/// time for a collective to end.
+/// Minimum number of unfinished steps of each rank that must be in flight at a time for a collective to complete,
+/// counted from the first unfinished one in list order.
 pub const LOOKAHEAD_MIN: usize = 4;
 
-/// How many are under way at a time unless a program says otherwise: enough to keep a network busy with short messages, and no
-/// burden for a receiver when each of thousands of ranks does so.
+/// Default number of steps in flight at a time. Enough to keep a network busy with short messages, and no burden for a
+/// receiver if each of thousands of ranks does so.
 pub const LOOKAHEAD: usize = 64;
 
-/// A program that is about to be run, with the room that this takes.
+/// A program that is about to run, with the memory for the call.
 #[derive(Debug)]
 pub struct Loaded(pub(crate) Box<RunCall>);
 
 impl Loaded {
-    /// Another handle of a program, in room that a completed collective has left, if there is any: that takes no locked
-    /// instruction, and no memory.
+    /// Returns a handle of a program. Reuses the memory of a completed collective, if there is any, which needs no
+    /// atomic instruction and no allocation.
     #[must_use]
     #[inline]
     pub fn new(program: &Arc<Program>) -> Self {
         Self(spare::call_of(program))
     }
 
-    /// The program.
+    /// Returns the program.
     #[must_use]
     pub const fn program(&self) -> &Arc<Program> {
         &self.0.program
@@ -82,116 +83,117 @@ impl Deref for Loaded {
     }
 }
 
-/// What one rank does in one collective.
+/// The steps of one rank in one collective.
 ///
-/// Holding one proves that all its spans lie inside memory of the lengths it names, that every step waits for earlier steps
-/// only, that no step writes the input, and that no step's two spans overlap. It does not prove that other ranks follow
-/// programs of the same collective, nor that steps which may run at the same time keep out of each other's way: the executor
-/// looks after both.
+/// A `Program` proves that all its spans lie inside memory of the stated lengths, that every step waits only for
+/// earlier steps, that no step writes the input, and that the two spans of a step do not overlap. It does not prove
+/// that other ranks run programs of the same collective, nor that concurrent steps do not conflict. The executor
+/// handles both.
 #[derive(Clone, Debug)]
 pub struct Program {
     steps: Vec<Step>,
-    /// By step: for how many ends and beginnings of earlier ones it waits.
+    /// By step: number of ends and beginnings of earlier steps that it waits for.
     waits: Vec<u32>,
-    /// Whom the end of steps is awaited by, those of one step in a row.
+    /// Steps that wait for the end of a step; those of one step are consecutive.
     successors: Vec<u32>,
     lens: Lens,
     ranks: usize,
     elem: Elem,
     lookahead: usize,
     reduces: bool,
-    /// To hand it to an adapter takes longer than it does.
+    /// True if handing it to an adapter takes longer than running it.
     short: bool,
-    /// Bytes of its longest receive.
+    /// Length of its longest receive, in bytes.
     recv_max: usize,
     quick: Option<Quick>,
     fills_output: bool,
-    /// What its task lists are written from, once it has run by such.
+    /// Cached data for its task lists, filled when it first runs with task lists.
     form: lower::Kept,
 }
 
-/// Bytes of a program's memory.
+/// Lengths of a program's memory areas, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_structs,
     reason = "one number for each piece of memory"
 )]
 pub struct Lens {
-    /// Of what the caller gives.
+    /// Length of the input.
     pub input: usize,
-    /// Of what the caller gets.
+    /// Length of the output.
     pub output: usize,
-    /// Of room for partial results.
+    /// Length of the room for partial results.
     pub scratch: usize,
 }
 
-/// A collective, as a communicator runs it.
+/// A collective in the form in which a communicator runs it.
 #[derive(Debug)]
 #[expect(
     clippy::exhaustive_structs,
     reason = "what `Comm::run_program` asks for, written out by the caller"
 )]
 pub struct Collective {
-    /// What errors call it: `bcast`, `all_reduce`, …
+    /// Name in errors: `bcast`, `all_reduce`, …
     pub name: &'static str,
-    /// What all ranks must agree on.
+    /// Signature on which all ranks must agree.
     pub signature: Signature,
-    /// What this rank does.
+    /// Program of this rank.
     pub program: Loaded,
-    /// What its reductions do.
+    /// Operation of its reductions.
     pub reducer: Option<Reducer>,
-    /// Its receives may be asked for one by one: see [`ProgramOp::watch`].
+    /// True if the caller may ask for its receives one by one: see [`ProgramOp::watch`].
     pub by_blocks: bool,
 }
 
-/// The number of a step: its place in the list of its program.
+/// The number of a step: its index in the list of its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId(u32);
 
-/// What a step does.
+/// The action of a step.
 ///
-/// A send is over when its span may be written again, a receive when the data is there.
+/// A send ends when its span may be written again, and a receive ends when the data is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_enums,
     reason = "an executor must know every action"
 )]
 pub enum Action {
-    /// A message. Without bytes, it is a signal.
+    /// Sends a message. A message without bytes is a signal.
     Send {
-        /// Who gets it: a rank of the communicator.
+        /// Receiver: a rank of the communicator.
         to: usize,
-        /// The bytes.
+        /// Bytes to send.
         from: Span,
     },
-    /// The message of as many bytes that `from` sends to this rank.
+    /// Receives the message of the same length that `from` sends to this rank.
     Recv {
-        /// Who sends it: a rank of the communicator.
+        /// Sender: a rank of the communicator.
         from: usize,
-        /// Where it lands.
+        /// Bytes to fill.
         into: Span,
     },
-    /// Copy between spans of one length.
+    /// Copies between spans of the same length.
     Copy {
-        /// What.
+        /// Source.
         from: Span,
-        /// Where to.
+        /// Destination.
         into: Span,
     },
-    /// Combine, element by element, spans of one length.
+    /// Combines spans of the same length, element by element.
     Reduce {
-        /// The operand that stays.
+        /// Operand that stays unchanged.
         from: Span,
-        /// The operand that becomes the result.
+        /// Operand that becomes the result.
         into: Span,
-        /// On which side of the operation `from` stands.
+        /// Side of the operation on which `from` stands.
         side: Side,
     },
-    /// Nothing, once all it waits for is over: many steps can wait for this one instead.
+    /// Does nothing, and ends when all steps that it waits for have ended. Many steps can wait for this one step
+    /// instead of for all of them.
     Join,
 }
 
-/// The place of an operand.
+/// The side of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "an operation has two sides")]
 pub enum Side {
@@ -208,19 +210,19 @@ pub(crate) struct Elem {
     pub(crate) align: usize,
 }
 
-/// A step, as the executor needs it.
+/// A step in the form that the executor needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) action: Action,
-    /// Its successors, in the list of all.
+    /// Range of its successors in the list of all successors.
     frees: Range<u32>,
-    /// The next message to, or from, the same peer, which begins after this one has begun.
+    /// Next message to, or from, the same peer, which begins after this one has begun.
     pub(crate) next: Option<StepId>,
-    /// Which of the steps that were asked for it is part of: a message in runs takes two.
+    /// Number of the pushed step that this one belongs to: a message in runs takes two steps.
     pub(crate) number: u32,
 }
 
-/// Does nothing, in the place of a program that has gone elsewhere.
+/// A program that does nothing, used in place of a program that has been moved away.
 static NOTHING: LazyLock<Arc<Program>> =
     LazyLock::new(|| Arc::new(Builder::new::<u8>(1, Lens::default()).finish()));
 
@@ -229,43 +231,43 @@ impl Program {
         &NOTHING
     }
 
-    /// How many steps.
+    /// Returns the number of steps.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Returns true if there are no steps.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Bytes of memory that it works on. Scratch is longer than was asked for where messages are in runs.
+    /// Returns the lengths of the memory areas. Scratch is longer than requested if messages are in runs.
     #[must_use]
     pub const fn lens(&self) -> Lens {
         self.lens
     }
 
-    /// Ranks of the communicators that it is for.
+    /// Returns the size of the communicators that it is for.
     #[must_use]
     pub const fn ranks(&self) -> usize {
         self.ranks
     }
 
-    /// Whether it needs a [`Reducer`].
+    /// Returns true if it needs a [`Reducer`].
     #[must_use]
     pub const fn reduces(&self) -> bool {
         self.reduces
     }
 
-    /// Whether it is [too short](Builder::short) for task lists.
+    /// Returns true if it is [too short](Builder::short) for task lists.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         self.short
     }
 
-    /// What the steps do, in the order of the list.
+    /// Returns the actions of the steps, in list order.
     pub fn actions(&self) -> impl ExactSizeIterator<Item = &Action> {
         self.steps.iter().map(|step| &step.action)
     }
@@ -274,12 +276,12 @@ impl Program {
         self.recv_max
     }
 
-    /// How it is gone through, if it is of one round and all its messages fit into cells.
+    /// Returns the order of its steps, if it has one round and all its messages fit into cells.
     pub(crate) const fn quick(&self) -> Option<&Quick> {
         self.quick.as_ref()
     }
 
-    /// Whether it writes all of the output, and reads nothing there: no value has to be there when it begins.
+    /// Returns true if it writes all of the output and never reads it, so the output may be uninitialized at the start.
     pub(crate) const fn fills_output(&self) -> bool {
         self.fills_output
     }
@@ -292,19 +294,19 @@ impl Program {
         &self.steps[at]
     }
 
-    /// By step: for how many ends and beginnings of earlier ones it waits.
+    /// Returns, by step, the number of ends and beginnings of earlier steps that it waits for.
     pub(crate) fn waits(&self) -> &[u32] {
         &self.waits
     }
 
-    /// The steps that wait for the end of this one.
+    /// Returns the steps that wait for the end of this one.
     pub(crate) fn successors(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         let Range { start, end } = self.steps[at].frees;
         let row = &self.successors[start as usize..end as usize];
         row.iter().map(|&step| step as usize)
     }
 
-    /// Whether a step may begin while `first` is the first that is not over.
+    /// Returns true if a step may begin while `first` is the first unfinished step.
     pub(crate) fn is_near(&self, first: usize, at: usize) -> bool {
         let ahead = self.steps[at].number - self.steps[first].number;
         (ahead as usize) < self.lookahead
@@ -312,7 +314,7 @@ impl Program {
 }
 
 impl StepId {
-    /// Its place in the list.
+    /// Returns its index in the list.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -320,7 +322,7 @@ impl StepId {
 }
 
 impl Action {
-    /// What it reads.
+    /// Returns the spans that it reads.
     pub(crate) fn reads(&self) -> [Option<&Span>; 2] {
         match self {
             Self::Send { from, .. } | Self::Copy { from, .. } => [Some(from), None],
@@ -329,7 +331,7 @@ impl Action {
         }
     }
 
-    /// What it writes.
+    /// Returns the span that it writes.
     pub(crate) fn writes(&self) -> Option<&Span> {
         match self {
             Self::Recv { into, .. } | Self::Copy { into, .. } | Self::Reduce { into, .. } => {
@@ -339,7 +341,7 @@ impl Action {
         }
     }
 
-    /// Whether the two may not run at the same time: one writes what the other touches.
+    /// Returns true if the two may not run at the same time, because one writes bytes that the other accesses.
     pub(crate) fn clashes(&self, other: &Self) -> bool {
         let touches = |action: &Self, span: &Span| {
             let reads = action.reads().into_iter().flatten();

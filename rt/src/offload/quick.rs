@@ -1,35 +1,36 @@
-//! Programs of one round: what they send does not depend on what they receive.
+//! Programs of one round, in which no send depends on a receive.
 //!
-//! Short ones need nobody to carry them on. All they send leaves when they begin, and the rest is done at once when everything
-//! has come.
+//! Short ones need no step-by-step execution: all sends leave when the program begins, and all other steps are done
+//! when every message has arrived.
 
 use ripstop_fabric::driver::CELL_MAX;
 
 use super::{Action, Buffer, Program, Span};
 
-/// The order in which a program of one round is gone through.
+/// Order in which the steps of a program of one round are done.
 #[derive(Clone, Debug)]
 pub(crate) struct Quick {
-    /// All steps: those that wait for no message first, in the order of the list.
+    /// All steps: first those that wait for no message, in list order.
     pub(crate) order: Box<[u32]>,
-    /// How many wait for none.
+    /// Number of steps that wait for no message.
     pub(crate) sends: usize,
 }
 
-/// Steps of a quick program at the most: it is gone through under a lock.
+/// Maximum number of steps of a quick program, because its steps are done under a lock.
 const STEPS_MAX: usize = 64;
 
-/// Bytes that it sends, receives, copies and reduces at the most, for the same reason.
+/// Maximum number of bytes that it sends, receives, copies and reduces, for the same reason.
 const WORK_MAX: usize = 256 << 10;
 
-/// Bytes of a message at the most where it is copied twice, and once would do: what is longer is got in less time, though
-/// offered memory has to be matched. Up to [`CELL_MAX`] it is worth it where ranks that reduce have just written it, and where
-/// messages go one way and one is for all: its sender copies it once and goes on, while they copy. `ripstop perf collective`
-/// says so.
+/// Maximum length of a message, in bytes, that is copied twice although one copy would suffice. Longer messages are
+/// faster by a get, although offered memory must be matched.
+/// Two copies are worth it up to [`CELL_MAX`] in two cases: if ranks reduce, because they have just written the data,
+/// and if messages go in one direction and one message is for all ranks, because its sender copies once and goes on
+/// while they copy. Measured with `ripstop perf collective`.
 pub(crate) const MOVED_MAX: usize = 32 << 10;
 
 impl Quick {
-    /// Of a program whose messages go to and come from different ranks.
+    /// Returns the order for a program whose messages go to, and come from, different ranks.
     pub(super) fn of(program: &Program) -> Option<Self> {
         if program.len() > STEPS_MAX {
             return None;
@@ -39,10 +40,10 @@ impl Quick {
         let (mut work, mut sent) = (0, None);
         for (at, step) in program.steps.iter().enumerate() {
             let (len, len_max, waits_now) = match step.action {
-                // Two to one rank would have one name.
+                // Two messages to one rank would have the same name.
                 _ if step.next.is_some() => return None,
                 Action::Send { .. } if waits[at] => return None,
-                // It lies there already.
+                // The same bytes already lie in the cell.
                 Action::Send { from, .. } if sent == Some(from) => (0, len_max, false),
                 Action::Send { from, .. } => {
                     sent = Some(from);
@@ -78,7 +79,7 @@ impl Quick {
     }
 }
 
-/// The longest message that is worth two copies, in bytes.
+/// Returns the length of the longest message for which two copies are worth it, in bytes.
 fn len_max(program: &Program) -> usize {
     let (mut sent, mut receives) = (Vec::new(), false);
     for action in program.actions() {
@@ -98,7 +99,7 @@ fn len_max(program: &Program) -> usize {
     }
 }
 
-/// Whether it puts anything into scratch before messages have come: that does not last so long.
+/// Returns true if it writes to scratch before messages have arrived, because scratch is not kept until then.
 fn fills_scratch(program: &Program, waits: &[bool]) -> bool {
     let in_scratch = |span: &Span| span.buffer == Buffer::Scratch && span.len > 0;
     let mut steps = program.actions().zip(waits);

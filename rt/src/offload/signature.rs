@@ -1,10 +1,11 @@
-//! What the ranks of a collective must agree on.
+//! The signature of a collective, on which all its ranks must agree.
 
 use crate::buffer::{TypeSig, Wire};
 
-/// A hash of a collective's operation, and of what all ranks must agree on: the root, the element type, counts.
+/// A hash of a collective's operation and of everything that all ranks must agree on: the root, the element type,
+/// counts.
 ///
-/// It rides on every message of the collective, and two that differ end it with an error on every rank.
+/// Every message of the collective carries it. If two differ, the collective fails on every rank.
 ///
 /// ```
 /// use ripstop_rt::offload::Signature;
@@ -16,25 +17,25 @@ use crate::buffer::{TypeSig, Wire};
 pub struct Signature(pub(crate) TypeSig);
 
 impl Signature {
-    /// That of an operation, by its name.
+    /// Returns the signature of an operation, by its name.
     #[must_use]
     pub const fn of(name: &str) -> Self {
         Self(TypeSig::of_name(name))
     }
 
-    /// With a number that all ranks must have.
+    /// Adds a number on which all ranks must agree.
     #[must_use]
     pub const fn with(self, number: u64) -> Self {
         Self(self.0.and(number))
     }
 
-    /// With another one that all ranks must have.
+    /// Adds another signature on which all ranks must agree.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         self.with(other.0.0)
     }
 
-    /// With a type that all ranks must have.
+    /// Adds a type on which all ranks must agree.
     #[must_use]
     pub const fn with_type<T: Wire>(self) -> Self {
         self.with(T::SIG.0)

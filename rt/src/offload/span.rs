@@ -1,23 +1,23 @@
-//! Bytes of a program's memory.
+//! Spans: bytes of a program's memory.
 
 use std::{fmt, ops::Range};
 
-/// One of a program's three pieces of memory.
+/// One of a program's three memory areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(
     clippy::exhaustive_enums,
     reason = "a program has these three pieces of memory"
 )]
 pub enum Buffer {
-    /// What the caller gave; no step writes it.
+    /// Input of the caller, which no step writes.
     Input,
-    /// What the caller gets; it may hold a contribution at the start.
+    /// Output for the caller. It may hold a contribution at the start.
     Output,
-    /// Room for partial results, with anything in it at the start.
+    /// Room for partial results, with arbitrary content at the start.
     Scratch,
 }
 
-/// Bytes of one buffer, in an order: runs of equal length at equal distances, of which the last may be shorter.
+/// Bytes of one buffer, in an order: runs of equal length at equal distances. The last run may be shorter.
 ///
 /// Byte `i` of the span is byte `start + (i / run) · stride + i % run` of the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,20 +26,20 @@ pub enum Buffer {
     reason = "five numbers, written out by who lowers a plan"
 )]
 pub struct Span {
-    /// Where.
+    /// Memory area of the bytes.
     pub buffer: Buffer,
-    /// The first byte.
+    /// Index of the first byte.
     pub start: usize,
-    /// Bytes in all.
+    /// Total number of bytes.
     pub len: usize,
-    /// Bytes in a row; `len` when the span is contiguous.
+    /// Bytes in a run; `len` if the span is contiguous.
     pub run: usize,
-    /// From the start of one run to the start of the next, in bytes; it may go back.
+    /// Distance from the start of one run to the start of the next, in bytes; it may be negative.
     pub stride: isize,
 }
 
 impl Buffer {
-    /// `len` bytes in a row from `start`.
+    /// Returns `len` contiguous bytes from `start`.
     #[must_use]
     pub const fn span(self, start: usize, len: usize) -> Span {
         Span {
@@ -53,10 +53,10 @@ impl Buffer {
 }
 
 impl Span {
-    /// No bytes: what a signal carries.
+    /// A span without bytes, as in a signal.
     pub const EMPTY: Self = Buffer::Input.span(0, 0);
 
-    /// The same number of bytes in runs of `run`, a `stride` apart.
+    /// Returns the same number of bytes in runs of `run` bytes at the distance `stride`.
     #[must_use]
     pub const fn in_runs(self, run: usize, stride: isize) -> Self {
         Self {
@@ -66,13 +66,13 @@ impl Span {
         }
     }
 
-    /// Whether all bytes are in one row.
+    /// Returns true if all bytes are contiguous.
     #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         self.run >= self.len
     }
 
-    /// The least range that all its bytes are in, or `None` when there is none in a buffer.
+    /// Returns the smallest range that contains all bytes, or `None` if it cannot lie in any buffer.
     pub(super) fn bounds(&self) -> Option<Range<usize>> {
         if self.is_contiguous() {
             return Some(self.start..self.start.checked_add(self.len)?);
@@ -87,20 +87,20 @@ impl Span {
         if self.stride <= 0 {
             return Some(first..last.checked_add(self.run)?);
         }
-        // The run before the last may end after it: the last one may be short.
+        // The last run may be short, so the run before it may end after it.
         let before_last = last - self.stride.unsigned_abs();
         let end = last.checked_add(self.last_run(runs))?;
         Some(first..end.max(before_last.checked_add(self.run)?))
     }
 
-    /// Whether its runs do not touch each other.
+    /// Returns true if its runs do not overlap.
     pub(super) fn is_disjoint(&self) -> bool {
         self.is_contiguous() || self.stride.unsigned_abs() >= self.run
     }
 
-    /// Whether both name the same byte. Only for spans that have [`bounds`](Self::bounds).
+    /// Returns true if both contain a common byte. Call only for spans that have [`bounds`](Self::bounds).
     ///
-    /// Costs nothing while the bounds are apart or both are contiguous, else O(runs).
+    /// Takes constant time if the bounds are apart or both are contiguous, otherwise O(runs).
     pub(crate) fn meets(&self, other: &Self) -> bool {
         if self.buffer != other.buffer || self.len == 0 || other.len == 0 {
             return false;
@@ -128,7 +128,8 @@ impl Span {
         false
     }
 
-    /// Both spans, of one length, as pieces that are rows of both: where each begins in its buffer, and how long they are.
+    /// Cuts both spans, of the same length, into pieces that are contiguous in both. Returns where each begins in its
+    /// buffer, and its length.
     pub(crate) fn pieces(self, other: Self) -> impl Iterator<Item = (usize, usize, usize)> {
         let len = self.len.min(other.len);
         let mut done = 0;
@@ -144,7 +145,7 @@ impl Span {
         })
     }
 
-    /// Where position `at` of the span is, with the rest of its run.
+    /// Returns the range from position `at` of the span to the end of its run.
     fn row_at(&self, at: usize) -> Range<usize> {
         if self.is_contiguous() {
             return self.start + at..self.start + self.len;
@@ -162,7 +163,7 @@ impl Span {
         }
     }
 
-    /// Its runs from the lowest address up; the bounds, when the runs touch each other.
+    /// Returns its runs in ascending order of addresses; if runs overlap, returns the bounds.
     fn ascending(self) -> impl Iterator<Item = Range<usize>> {
         let runs = if self.is_disjoint() {
             self.count().unwrap_or(0)
@@ -185,7 +186,7 @@ impl Span {
         })
     }
 
-    /// How many runs, `None` when bytes are asked for in runs of none.
+    /// Returns the number of runs, or `None` if the runs have no bytes.
     fn count(&self) -> Option<usize> {
         if self.is_contiguous() {
             return Some(1);

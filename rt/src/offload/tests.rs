@@ -1,10 +1,10 @@
-//! Spans against their bytes one by one; what a builder refuses.
+//! Tests of spans, byte by byte, and of what a builder refuses.
 
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 
 use super::{Action, Buffer, Builder, Lens, Side, Span, StepId};
 
-/// The bytes that a span names, in order.
+/// Returns the bytes of a span, in order.
 fn bytes(span: &Span) -> Vec<isize> {
     let byte = |i: usize| {
         let (run, at) = if span.is_contiguous() {
@@ -72,7 +72,7 @@ const LENS: Lens = Lens {
     scratch: 64,
 };
 
-/// What a builder of 8-byte elements says.
+/// Returns the error of a builder of 8-byte elements.
 fn refusal(action: Action) -> String {
     let mut builder = Builder::new::<u64>(4, LENS);
     let misfit = builder.push(action, &[]).expect_err("it does not fit");

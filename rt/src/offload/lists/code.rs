@@ -1,28 +1,28 @@
-//! What the words of a driver about a program are about.
+//! Codes in the driver's reports about a program.
 
 use crate::offload::lower::Deed;
 
-/// What a token is about.
+/// Subject of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     /// One of the two lists.
     List(usize),
-    /// Tasks of a list that found no room, posted one by one.
+    /// Tasks of a list that found no room and were posted one by one.
     Single,
-    /// A task that is held may begin.
+    /// A held task may begin.
     Held,
-    /// The program is over.
+    /// The program has ended.
     End,
-    /// This step is the host's, and may begin.
+    /// This step belongs to the host, and may begin.
     Step(usize),
-    /// This step is over, and the host passes that on.
+    /// This step has ended, and the host passes that on.
     Spread(usize),
-    /// These receives are over, and somebody wants to know.
+    /// These receives have ended, and the program wants a report.
     Told(usize),
 }
 
 impl Code {
-    /// What is the host's.
+    /// Returns the code of a host's duty; `None` for a driver's task.
     pub(super) const fn of(deed: Deed) -> Option<Self> {
         match deed {
             Deed::Host { step, .. } => Some(Self::Step(step)),
@@ -31,7 +31,7 @@ impl Code {
         }
     }
 
-    /// The lower half of a token.
+    /// Returns the lower half of a token.
     pub(super) fn pack(self) -> u32 {
         let word = match self {
             Self::List(list) => list,
@@ -62,12 +62,12 @@ impl Code {
         }
     }
 
-    /// Its place among the [`FAMILIES`].
+    /// Returns the index among the [`FAMILIES`].
     pub(crate) fn family(self) -> Option<usize> {
         FAMILIES.iter().position(|family| *family == self)
     }
 }
 
-/// Codes of lists.
+/// Codes of posted tasks.
 pub(crate) const FAMILIES: [Code; 3] = [Code::List(0), Code::List(1), Code::Single];
 const FIRST_STEP: usize = 5;

@@ -1,4 +1,4 @@
-//! Lowered programs at a driver that runs task lists: counters get their places, and lists are posted.
+//! Runs lowered programs at a driver that runs task lists: places their counters, and posts the lists.
 
 mod code;
 mod slot;
@@ -21,68 +21,68 @@ use super::{
     lower::{Counter, Deed, Item, Lane, Least, Lowering},
 };
 
-/// A program under way.
+/// A program in flight.
 #[derive(Debug)]
 pub(crate) struct Posted {
     lowering: Lowering,
     own: Own,
     memory: Memory,
-    /// What its landings are for.
+    /// Word that identifies the program in its landings.
     word: u64,
-    /// Of its lists and watches, without their [`Code`]s.
+    /// Token of its lists and watches, without their [`Code`]s.
     token: u64,
-    /// Whether each of two lists has tasks that have not begun.
+    /// True for each of the two lists that has tasks that have not begun.
     open: [bool; 2],
-    /// Those that found no room: their tasks are posted one by one, when they may begin.
+    /// Tasks of lists that found no room. They are posted one by one, when they may begin.
     held: [Vec<Task>; 2],
-    /// Codes of the watches that nothing was heard of.
+    /// Codes of the watches that have not fired.
     watched: Vec<u32>,
-    /// Its end was told.
+    /// True once the driver has reported the end.
     ended: bool,
 }
 
-/// How far a program is that was told of its end.
+/// State of a program whose end was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Something of it is not over.
+    /// Some part of it has not ended.
     Early,
     Well,
-    /// Somebody has counted what nobody had to count.
+    /// A peer has counted more than it had to.
     Overcounted,
 }
 
-/// A program's memory. Whoever made it keeps it in place until the program is over.
+/// Memory of a program. Its owner keeps it in place until the program has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) input: LocalRange,
     pub(crate) output: LocalRange,
     pub(crate) scratch: LocalRange,
-    /// Where there is any.
+    /// Key to the output, if there is one.
     pub(crate) output_key: Option<RemoteRegion>,
     pub(crate) scratch_key: Option<RemoteRegion>,
 }
 
 impl Memory {
-    /// Keys to it that are open.
+    /// Returns the open keys to the memory.
     pub(crate) fn keys(&self) -> impl Iterator<Item = RemoteRegion> + use<> {
         [self.output_key, self.scratch_key].into_iter().flatten()
     }
 }
 
-/// What a host has to do for a program.
+/// Duties of the host for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Duties {
-    /// To do these steps, the first one first.
+    /// Steps to do, in this order.
     pub(crate) steps: VecDeque<usize>,
-    /// To add 1 to each of these counters of its own.
+    /// Counters of this rank to which 1 must be added.
     pub(crate) counts: Vec<RemoteCounter>,
 }
 
 impl Posted {
-    /// Begins a program: its first two lists are posted. `token` is above all [`Code`]s.
+    /// Begins a program: posts its first two lists. `token` is greater than all [`Code`]s.
     ///
     /// # Errors
-    /// What the driver said when there was no memory for its counters.
+    /// The driver's error if there was no memory for the counters.
     pub(crate) fn begin(
         driver: &mut dyn Driver,
         slot: &mut Slot,
@@ -107,7 +107,7 @@ impl Posted {
         Ok(begun)
     }
 
-    /// All tasks of a list have begun.
+    /// Handles the report that all tasks of a list have begun.
     pub(crate) fn begun(
         &mut self,
         driver: &mut dyn Driver,
@@ -119,8 +119,8 @@ impl Posted {
         self.post_held(driver, slot, duties);
     }
 
-    /// Posts lists until two have tasks that wait, posted or held, or there are none left. With fewer than two a task might wait
-    /// for ever: what a peer needs to let it begin may be in the next one.
+    /// Posts lists until two have waiting tasks, posted or held, or no list is left. With fewer than two, a task might
+    /// wait forever, because the step that a peer needs may be in the next list.
     fn post_lists(&mut self, driver: &mut dyn Driver, slot: &Slot, duties: &mut Duties) {
         let (mut items, mut tasks) = (Vec::new(), Vec::new());
         while let Some(list) = (0..2).find(|&list| !self.open[list] && self.held[list].is_empty()) {
@@ -149,8 +149,8 @@ impl Posted {
         }
     }
 
-    /// The adapter is full of other programs' tasks, which may wait for what these do: so whatever may begin is posted by
-    /// itself, which takes no room for long.
+    /// Holds the tasks of a list, because the adapter is full of tasks of other programs. Those tasks may wait for
+    /// these, so each task that may begin is posted separately, which takes room only for a short time.
     fn hold(&mut self, driver: &mut dyn Driver, list: usize, tasks: &mut Vec<Task>) {
         for task in &*tasks {
             for when in unmet(task) {
@@ -160,7 +160,7 @@ impl Posted {
         self.held[list].append(tasks);
     }
 
-    /// A task that is held may begin, or there is room again.
+    /// Posts held tasks, because one may begin, or because there is room again.
     pub(crate) fn post_held(&mut self, driver: &mut dyn Driver, slot: &Slot, duties: &mut Duties) {
         self.post_single(driver);
         self.post_lists(driver, slot, duties);
@@ -175,7 +175,7 @@ impl Posted {
         }
     }
 
-    /// The host is to hear when something of its own may begin, or does it at once.
+    /// Leaves an item to the host: watches until it may begin, or adds it to the duties immediately.
     fn leave_to_host(
         &mut self,
         driver: &mut dyn Driver,
@@ -191,7 +191,7 @@ impl Posted {
         }
     }
 
-    /// Something that was watched for has come to pass.
+    /// Handles a watch that fired.
     pub(crate) fn heard(&mut self, code: Code, duties: &mut Duties) {
         let word = code.pack();
         if let Some(at) = self.watched.iter().position(|watched| *watched == word) {
@@ -208,9 +208,9 @@ impl Posted {
         }
     }
 
-    /// Whether it is over, when it was told of that or of something since. Peers have keys to its counters, and one that counts
-    /// more than it has to must not open the memory that tasks of this rank wait for: so all has to have been counted that it
-    /// counts, by nobody more than that, and no list may wait. O(counters), once.
+    /// Checks whether the program has ended. Called after the report of its end, and again after later reports.
+    /// Peers have keys to its counters, and a peer that counts too much must not release memory that tasks of this rank
+    /// still wait for. So every counter must have exactly its final value, and no list may wait. O(counters), once.
     pub(crate) fn end(&mut self, driver: &mut dyn Driver) -> End {
         if !self.ended {
             return End::Early;
@@ -227,7 +227,7 @@ impl Posted {
                 Ordering::Equal => {}
             }
         }
-        // All of what is posted is told of, and when no list waits, none is left to be posted.
+        // Everything posted is reported, and when no list waits, none is left to be posted.
         if self.open.contains(&true) || self.held.iter().any(|held| !held.is_empty()) {
             return End::Early;
         }
@@ -243,12 +243,13 @@ impl Posted {
         }
     }
 
-    /// What the end of a step of the host's adds to.
+    /// Returns the counter that the end of a host's step adds to.
     pub(crate) fn end_of(&self, step: usize) -> RemoteCounter {
         self.counter_key(self.lowering.end_of(step))
     }
 
-    /// From now on it says which of the receives that [are told of](super::lower::Means::told_max) are over.
+    /// From now on reports which of the receives that [are reported separately](super::lower::Means::told_max) have
+    /// ended.
     pub(crate) fn tell(&mut self, driver: &mut dyn Driver) {
         let when =
             |(counter, steps): (u32, &[u32])| self.when_own(counter as usize, steps.len() as u64);
@@ -258,7 +259,7 @@ impl Posted {
         }
     }
 
-    /// The receives of which [`Code::Told`] says that they are over.
+    /// Returns the receives whose end [`Code::Told`] reports.
     pub(crate) fn told(&self, nth: usize) -> impl Iterator<Item = usize> + '_ {
         let mut told = self.lowering.told();
         let steps = told.nth(nth).map_or(&[][..], |(_, steps)| steps);
@@ -269,7 +270,7 @@ impl Posted {
         self.lowering.action(step)
     }
 
-    /// Takes back all that has not begun. Each of the [`FAMILIES`] is told of.
+    /// Cancels everything that has not begun. The driver reports the end of each of the [`FAMILIES`].
     pub(crate) fn cancel(&mut self, driver: &mut dyn Driver) {
         for family in FAMILIES {
             let token = self.token_of(family);
@@ -282,7 +283,8 @@ impl Posted {
         self.held.iter_mut().for_each(Vec::clear);
     }
 
-    /// All has ended well: there is nothing to take back any more. `false`: the driver knows better.
+    /// Forgets the program at the driver, because all its tasks have ended. Returns false if the driver knows of tasks
+    /// that have not.
     fn forget(&self, driver: &mut dyn Driver) -> bool {
         FAMILIES.into_iter().all(|family| {
             let token = self.token_of(family);
@@ -290,20 +292,21 @@ impl Posted {
         })
     }
 
-    /// Keys that are open as long as the program is under way.
+    /// Returns the keys that are open while the program is in flight.
     pub(crate) fn keys(&self) -> impl Iterator<Item = RemoteRegion> + use<> {
         self.memory.keys()
     }
 
-    /// Peers, as ranks of the group, that have not allowed one of its sends.
+    /// Returns the peers, as ranks of the group, that have not allowed one of its sends.
     pub(crate) fn uninvited(&self, slot: &Slot) -> impl Iterator<Item = usize> {
         let waits = |&(_, _, lane, value): &(usize, Span, Lane, u64)| slot.allowed(lane) < value;
         self.lowering.sends().filter(waits).map(|(to, ..)| to)
     }
 
-    /// Whether it lacks messages of peers from whom nothing comes any more. Counters may count others' messages, too: that these
-    /// lack is sure where even all together they come to less than what those peers send. Where an adapter counts, what it has
-    /// counted for this program and the ones before may not be seen yet.
+    /// Returns true if the program lacks messages from peers that have failed or finished.
+    /// A counter may count messages of other peers too. So messages are certainly missing only if the counter is below
+    /// the number of messages from those peers alone. If an adapter counts, its latest counts for this program and
+    /// earlier ones may not be visible yet.
     pub(crate) fn starves(&self, gone: impl Fn(usize) -> bool) -> bool {
         let counted = |nth: usize| {
             let value = self.own.counters.at(nth).value();
@@ -314,7 +317,7 @@ impl Posted {
             .any(|(counter, count)| counted(counter as usize) < count)
     }
 
-    /// A peer, as a rank of the group, that has allowed something else than this program sends.
+    /// Returns a peer, as a rank of the group, that has allowed a message which this program does not send.
     pub(crate) fn stranger(&self, slot: &Slot) -> Option<usize> {
         let is_strange = |&(_, from, lane, value): &(usize, Span, Lane, u64)| {
             let landing = Landing::read(&slot.places, slot.theirs(lane) * LANDING_LEN);
@@ -456,17 +459,17 @@ fn is_met(when: &When) -> bool {
     when.counter.value() >= when.threshold
 }
 
-/// What a task waits for still.
+/// Returns the conditions that a task still waits for.
 fn unmet(task: &Task) -> impl Iterator<Item = &When> {
     task.whens().filter(|when| !is_met(when))
 }
 
-/// Whether there was room.
+/// Posts tasks. Returns true if there was room.
 fn post(driver: &mut dyn Driver, tasks: &[Task], token: Token) -> bool {
     matches!(driver.post(Command::List { tasks, token }), Post::Posted)
 }
 
-/// A command that a driver always takes.
+/// Posts a command that a driver always accepts.
 fn take(driver: &mut dyn Driver, command: Command<'_>) {
     let posted = driver.post(command);
     debug_assert!(

@@ -1,4 +1,4 @@
-//! What programs that run one after the other share at a driver: the lanes between their ranks, and counters.
+//! State that consecutive programs share at a driver: the lanes between their ranks, and counters.
 
 use std::io;
 
@@ -14,47 +14,49 @@ use crate::{
     offload::lower::{Lane, Lanes},
 };
 
-/// What the programs of one slot of a communicator share: the lanes between its ranks, by names that all of them know.
+/// State that the programs of one slot of a communicator share: the lanes between its ranks, under names known to all
+/// ranks.
 #[derive(Debug)]
 pub(crate) struct Slot {
     group: Group,
-    /// This rank of the world, and of the group.
+    /// World rank of this process. `me` is its rank in the group.
     pub(super) world: u32,
     me: usize,
     pub(super) name: u64,
     pub(crate) lanes: Lanes,
     pub(super) counters: Counters,
-    /// A landing for each lane to us.
+    /// A landing for each lane to this rank.
     pub(super) places: Region,
-    /// What the last program counted with.
+    /// Counters of the last program.
     kept: Option<Own>,
 }
 
-/// A program's own counters. Those of one that went well serve the next of its slot, from what they came to on: peers have found
-/// them already.
+/// Counters of one program. If the program ended well, the next program of the slot reuses them with their present
+/// values, because peers already know where they are.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) counters: Counters,
-    /// What they were when the program began.
+    /// Values of the counters when the program began.
     pub(super) before: Vec<u64>,
 }
 
-/// Counters that a slot keeps for its next program, at the most: adapters have few, and to make many is little beside what counts
-/// with them.
+/// Maximum number of counters that a slot keeps for its next program. Adapters have few counters, and a program with
+/// many takes long compared with making new ones.
 const KEPT_MAX: usize = 256;
 
-/// Lanes from each rank of a group to each other one. With one of them a message is allowed when the one before has landed,
-/// which only long rows of messages to one peer wait for; large groups have better use for the memory.
+/// Returns the number of lanes from each rank of a group to each other rank. With one lane, a message is allowed only
+/// when the previous one has landed, which delays only long sequences of messages to one peer. Large groups need the
+/// memory more.
 const fn lanes_of(size: usize) -> u64 {
     if size <= 512 { 4 } else { 1 }
 }
 
 impl Slot {
-    /// For a communicator of this group; `name` is even, and the same on all its ranks. 120 bytes for each rank and lane, of
-    /// which only those exist that are used.
+    /// Makes the slot of a communicator with this group. `name` is even, and the same on all its ranks. Reserves 120
+    /// bytes for each rank and lane, of which only used ones take memory.
     ///
     /// # Errors
-    /// What the driver said when there was no memory.
+    /// The driver's error if there is no memory.
     pub(crate) fn new(
         driver: &mut dyn Driver,
         (group, world): (Group, u32),
@@ -79,7 +81,7 @@ impl Slot {
         })
     }
 
-    /// A program has come to its end: everything was counted that it counts.
+    /// Keeps the counters of a program that has ended well, so everything that it counts was counted.
     pub(crate) fn keep(&mut self, posted: Posted) {
         let Posted {
             mut own, lowering, ..
@@ -93,24 +95,24 @@ impl Slot {
         self.kept = Some(own);
     }
 
-    /// Ranks of its communicator.
+    /// Returns the number of ranks of its communicator.
     pub(crate) fn size(&self) -> usize {
         self.group.len()
     }
 
-    /// The names that it has given.
+    /// Returns the names that the slot has registered.
     pub(crate) const fn names(&self) -> [u64; 2] {
         [self.name, self.name | 1]
     }
 
-    /// Bytes that are used of it.
+    /// Returns the memory in use, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let lanes = usize::try_from(self.lanes.count()).unwrap_or_default();
         let cell = self.counters.region().len() / self.counters.len().max(1);
         self.lanes.targets() * lanes * (LANDING_LEN + cell)
     }
 
-    /// Ranks of the world that have allowed a message which no program of this rank sends. O(ranks).
+    /// Returns the world ranks that have allowed a message which no program of this rank sends. O(ranks).
     pub(crate) fn waiting(&self) -> Vec<u32> {
         let lanes = |peer| (0..self.lanes.count()).map(move |nth| Lane { peer, nth });
         let waits = |lane: Lane| self.allowed(lane) > self.lanes.used(lane);
@@ -118,7 +120,7 @@ impl Slot {
         peers.map(|peer| self.world_of(peer)).collect()
     }
 
-    /// Messages that a peer has allowed in a lane so far.
+    /// Returns the number of messages that a peer has allowed in a lane so far.
     pub(super) fn allowed(&self, lane: Lane) -> u64 {
         self.counters.at(self.theirs(lane)).value()
     }
@@ -127,31 +129,32 @@ impl Slot {
         self.group.world_of(rank).unwrap_or_default()
     }
 
-    /// A lane to a peer, among the peer's.
+    /// Returns the index of a lane to a peer in the peer's table.
     pub(super) fn mine(&self, lane: Lane) -> u64 {
         self.me as u64 * self.lanes.count() + lane.nth
     }
 
-    /// A lane from a peer, among ours.
+    /// Returns the index of a lane from a peer in this rank's table.
     pub(super) fn theirs(&self, lane: Lane) -> usize {
         usize::try_from(lane.peer as u64 * self.lanes.count() + lane.nth).unwrap_or(usize::MAX)
     }
 
-    /// What a message of a lane is to both its ends: contexts, slots and lanes have numbers that are the same there.
+    /// Returns the id of a message of a lane, which is the same at both ends, because contexts, slots and lanes have
+    /// the same numbers there.
     pub(super) fn pair(&self, lane: Lane, nth: u64) -> Pair {
         let (ctx, slot) = (self.name >> 32, (self.name & 0xffff_ffff) >> 1);
         let lane = ctx << 4 | slot << 2 | lane.nth;
         Pair { lane, nth }
     }
 
-    /// To no bytes.
+    /// Returns a key to zero bytes.
     pub(super) const fn nothing(&self) -> RemoteRegion {
         RemoteRegion::named(self.world, self.name | 1, 0, 0)
     }
 }
 
 impl Own {
-    /// Those that are kept, if they are enough.
+    /// Returns the kept counters, if there are enough of them.
     pub(super) fn of(driver: &mut dyn Driver, slot: &mut Slot, count: usize) -> io::Result<Self> {
         if let Some(kept) = slot.kept.take_if(|kept| kept.counters.len() >= count) {
             return Ok(kept);

@@ -1,4 +1,4 @@
-//! What is the same whenever a program runs.
+//! The part of a lowering that is the same in every run of a program.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -14,53 +14,54 @@ use crate::{
     offload::{Action, Program},
 };
 
-/// A program in tasks, for some means, as long as nobody says how many messages its lanes have carried.
+/// A program cut into tasks for some means, independent of how many messages its lanes have carried.
 #[derive(Debug)]
 pub(in crate::offload) struct Form {
     pub(super) means: Means,
-    /// From one rank to another.
+    /// Lanes from one rank to another.
     pub(super) lanes: u64,
     pub(super) steps: Vec<Lowered>,
-    /// Whom its messages go to and come from.
+    /// Peers that its messages go to or come from.
     pub(super) ways: Vec<Way>,
-    /// What its counters come to, and so how many they are.
+    /// Final value of each counter.
     pub(super) totals: Vec<u64>,
     pub(super) told: Told,
 }
 
-/// The last form of a program. A copy of the program finds its own.
+/// Last form of a program. A copy of the program computes its own.
 #[derive(Debug)]
 pub(in crate::offload) struct Kept(Lock<Option<Arc<Form>>>);
 
-/// What a step is made of.
+/// The lowered form of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lowered {
-    /// The counter that it waits for, and how far that has to come.
+    /// Counter that the step waits for, and the threshold.
     pub(super) go: Option<(u32, u32)>,
-    /// The counter that its end adds to.
+    /// Counter that the end of the step adds to.
     pub(super) end: u32,
-    /// Steps that wait for it, if they are several and so each needs a task.
+    /// Number of steps that wait for this one, if there are several and each needs a task.
     pub(super) fans: u32,
-    /// Of a message, its way, and its number among those of the program that go there.
+    /// For a message: index of its way. `message` is its number among the program's messages on that way.
     pub(super) way: u32,
     pub(super) message: u32,
-    /// The receive that has to wait for this one, because it uses the same lane.
+    /// Receive that must wait for this one, because it uses the same lane.
     pub(super) lane_next: Option<u32>,
-    /// The last of so many receives that are told of together. It passes on that all of them are over.
+    /// For the last receive of a group that is reported together: size of the group. This step passes on that all of
+    /// them have ended.
     pub(super) closes: u32,
 }
 
-/// To a peer, or from one.
+/// Messages to one peer, or from one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     peer: usize,
     sends: bool,
-    /// Messages of the program.
+    /// Number of the program's messages.
     count: u32,
 }
 
 impl Form {
-    /// O(steps and edges).
+    /// Computes the form of a program. O(steps and edges).
     fn of(program: &Program, means: Means, lanes: u64) -> Self {
         let list_max = means.list_max;
         assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
@@ -92,7 +93,7 @@ impl Kept {
         Self(Lock::new(None))
     }
 
-    /// The form of this program, which is its keeper.
+    /// Returns the form of this program, which owns this cache.
     pub(super) fn get(&self, program: &Program, means: Means, lanes: u64) -> Arc<Form> {
         let mut kept = self.0.lock();
         let fits = kept.take_if(|form| form.is_for(means, lanes));
@@ -123,13 +124,13 @@ impl Way {
 }
 
 impl Lowered {
-    /// What its counter comes to when it is over, and all that are told of together with it.
+    /// Returns the value of its counter when it has ended, together with all steps of its group.
     pub(super) fn passes_at(self) -> u64 {
         self.closes.max(1).into()
     }
 }
 
-/// The steps that wait for the end of this one.
+/// Returns the steps that wait for the end of this one.
 pub(super) fn waits_for<'a>(
     program: &'a Program,
     steps: &[Lowered],
@@ -139,7 +140,7 @@ pub(super) fn waits_for<'a>(
     program.successors(at).chain(lane)
 }
 
-/// Numbers messages, and has receives wait for those before them in their lanes.
+/// Numbers the messages, and makes receives wait for the previous receive in their lane.
 fn number_messages(program: &Program, steps: &mut [Lowered], lanes: u64) -> Vec<Way> {
     let (mut ways, mut known) = (Vec::new(), BTreeMap::new());
     let mut in_lane = BTreeMap::new();
@@ -161,7 +162,7 @@ fn number_messages(program: &Program, steps: &mut [Lowered], lanes: u64) -> Vec<
         // A program has less than 2^32 steps.
         steps[at].way = u32::try_from(nth).unwrap_or(u32::MAX);
         steps[at].message = way.count;
-        // Whatever lane the first one is in, those that share it are as far apart.
+        // The distance between messages that share a lane is the same, whatever lane the first one uses.
         let lane = (peer, u64::from(way.count) % lanes);
         way.count += 1;
         if !sends && let Some(before) = in_lane.insert(lane, at) {
@@ -172,7 +173,7 @@ fn number_messages(program: &Program, steps: &mut [Lowered], lanes: u64) -> Vec<
     ways
 }
 
-/// Gives steps their counters. Returns how many those are, and what the counter 0 comes to.
+/// Assigns counters to steps. Returns the number of counters, and the final value of the counter 0.
 fn connect(program: &Program, steps: &mut [Lowered]) -> (u32, u64) {
     let (mut counters, mut ends) = (1, 0);
     let mut new = || {
@@ -193,7 +194,7 @@ fn connect(program: &Program, steps: &mut [Lowered]) -> (u32, u64) {
             [only] => steps[at].end = steps[only].go.map_or(0, |(counter, _)| counter),
             _ => {
                 steps[at].fans = u32::try_from(later.len()).unwrap_or(u32::MAX);
-                // Who waits for a join waits for what the join has waited for.
+                // A step that waits for a join waits for everything that the join waits for.
                 steps[at].end = if joins { 0 } else { new() };
             }
         }
@@ -201,7 +202,7 @@ fn connect(program: &Program, steps: &mut [Lowered]) -> (u32, u64) {
     (counters, ends)
 }
 
-/// What each counter comes to.
+/// Returns the final value of each counter.
 fn totals(steps: &[Lowered], counters: u32, ends: u64) -> Vec<u64> {
     let mut totals = vec![0; counters as usize];
     for step in steps {

@@ -1,10 +1,10 @@
-//! What becomes of one step: which tasks and duties it is, and how many of them take a place in a list.
+//! Turns one step into tasks and duties of the host, and counts how many of them take a place in a list.
 
 use super::{Counter, Deed, Item, Least, Lowering, form::Lowered};
 use crate::offload::{Action, LOOKAHEAD_MIN, Span};
 
 impl Lowering {
-    /// Its tasks that wait.
+    /// Returns the number of the step's waiting tasks.
     pub(super) fn tasks_of(&self, at: usize) -> Option<usize> {
         let step = self.form.steps.get(at)?;
         let fans = if self.is_wide(at) {
@@ -15,7 +15,7 @@ impl Lowering {
         Some(if self.is_early(at) { 0 } else { self.acts(at) } + fans)
     }
 
-    /// Tasks of the step itself.
+    /// Returns the number of tasks of the step itself.
     fn acts(&self, at: usize) -> usize {
         match self.program.step(at).action {
             Action::Join => usize::from(self.form.steps[at].fans == 0),
@@ -24,13 +24,14 @@ impl Lowering {
         }
     }
 
-    /// Whether too many steps wait for it: any [`LOOKAHEAD_MIN`] steps in a row are to fit into a list and one more task.
+    /// Returns true if too many steps wait for it: any [`LOOKAHEAD_MIN`] consecutive steps must fit into a list and one
+    /// more task.
     fn is_wide(&self, at: usize) -> bool {
         let tasks_max = (self.list_max() + 1) / LOOKAHEAD_MIN;
         self.acts(at) + self.form.steps[at].fans as usize > tasks_max
     }
 
-    /// Whether it begins when it is posted.
+    /// Returns true if the step begins as soon as it is posted.
     pub(super) fn is_early(&self, at: usize) -> bool {
         let action = self.program.step(at).action;
         let is_quiet = matches!(action, Action::Recv { .. } | Action::Copy { .. });
@@ -64,7 +65,7 @@ impl Lowering {
         }
     }
 
-    /// The step itself.
+    /// Returns the item of the step itself.
     fn act(&self, at: usize) -> Item {
         let (step, action) = (self.form.steps[at], self.program.step(at).action);
         let (end, when) = (step.end, step.may_begin());
@@ -105,7 +106,8 @@ impl Lowering {
         Item { when, and, deed }
     }
 
-    /// A reduction that the adapter does. Its operators commute, so it does not matter on which side what stays stands.
+    /// Returns the reduction as an adapter's task, if it can do it. Its operators commute, so the side of the operand
+    /// does not matter.
     fn combine(&self, action: &Action, end: u32) -> Option<Deed> {
         let (Action::Reduce { from, into, .. }, Some(how)) =
             (*action, self.form.means.combining.how)
@@ -121,7 +123,7 @@ impl Lowering {
         })
     }
 
-    /// Whether an adapter cannot do it.
+    /// Returns true if an adapter cannot do this action.
     fn is_for_host(&self, action: &Action) -> bool {
         match action {
             Action::Reduce { .. } => self.combine(action, 0).is_none(),
@@ -141,7 +143,7 @@ impl Lowering {
 
 impl Lowered {
     fn may_begin(self) -> Least {
-        // Without anybody to wait for: at once.
+        // Begins immediately if it waits for nothing.
         let (counter, value) = self.go.unwrap_or((0, 0));
         Least {
             counter: Counter::Own(counter),

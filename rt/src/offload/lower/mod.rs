@@ -1,29 +1,31 @@
-//! Programs as task lists: what is left for a host to do is to post a list now and then.
+//! Lowers programs to task lists for an adapter, so that the host only has to post a list from time to time.
 //!
-//! Every step that waits for more than nothing has a counter of this rank, to which the ends of earlier steps add; it begins when
-//! that has come far enough. A step whose end only one other waits for adds to that one's counter directly; where several wait,
-//! it adds to one of its own, and a task for each of them passes it on. What nothing waits for adds to the counter 0, which at
-//! [`Lowering::ends`] says that the program is over.
+//! Every step that waits for an earlier one has a counter on this rank, to which the ends of earlier steps add. The
+//! step begins when the counter has reached its threshold. A step whose end only one step waits for adds to the counter
+//! of that step directly. If several steps wait, it adds to a counter of its own, and one task per waiting step passes
+//! this on. A step that no step waits for adds to the counter 0. The program has ended when that counter reaches
+//! [`Lowering::ends`].
 //!
-//! A message is a put into the receiver's memory, which the receiver allows first: when the step of its receive may begin, it
-//! puts where the data is to go into a *lane*, a place at the sender, and counts there, and the sender's put waits for that. A
-//! pair of ranks has some lanes in each direction, used in turn by all programs of a communicator that share a *slot*, one
-//! after the other; so thresholds of lanes are cumulative, and go on from program to program ([`Lanes`]). A lane is used again
-//! when the message before has landed. Because everybody may be told before it has begun the program, nothing is ever reset.
+//! A message is a put into the receiver's memory, which the receiver allows first. When the receive may begin, the
+//! receiver writes the destination into a *lane*, which is a place at the sender, and counts there. The sender's put
+//! waits for that count. A pair of ranks has a few lanes in each direction. All programs of a communicator that share a
+//! *slot* run one after the other and use these lanes in turn. So thresholds of lanes are cumulative and continue from
+//! program to program ([`Lanes`]). A lane is reused when its previous message has landed. Lanes are never reset,
+//! because a peer may allow a message before this rank has begun the program.
 //!
-//! The tasks are cut into lists, of which the driver can hold two ([`Lowering::next_list`]). When all tasks of a list have begun,
-//! the one after the next is to be posted, so that the driver never idles. What waits for nothing and sends nothing begins when
-//! it is posted and takes no place there, so a list may have as many of those again. Two lists that hold [`LOOKAHEAD_MIN`] steps
-//! between them bring a program to its end.
+//! The tasks are cut into lists, of which the driver can hold two ([`Lowering::next_list`]). When all tasks of a list
+//! have begun, the host posts the list after the next, so that the driver is never idle. A task that waits for nothing
+//! and sends nothing begins when it is posted and takes no place there, so a list may have the same number of such
+//! tasks in addition. Two lists that together hold [`LOOKAHEAD_MIN`] steps are enough to complete a program.
 //!
-//! Copies that are not of one row are the host's, and so are reductions but those of short rows of integers that the adapter
-//! [combines](Combining): the host watches for their counter, and counts when it is done. So are the ends of steps that more
-//! others wait for than fit into a list.
+//! The host does copies that are not of one row. It also does reductions, except for short rows of integers that the
+//! adapter [combines](Combining). The host watches their counter, and counts when it is done. It does the same for the
+//! ends of steps for which more steps wait than fit into a list.
 //!
-//! All but the numbers of the lanes is the same in every run of a program, and is found out in the first: the program keeps its
-//! [`Form`].
+//! Everything except for the numbers of the lanes is the same in every run of a program, and is computed in the first
+//! run: the program keeps its [`Form`].
 //!
-//! All here is pure: counters are numbers, and who runs it gives them a place.
+//! This module is pure: counters are numbers, and the caller gives them a place.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -41,13 +43,14 @@ mod model;
 mod tests;
 mod told;
 
-/// The shortest list that a program can be cut into.
+/// Minimum length of the lists that a program is cut into.
 pub(crate) const LIST_MIN: usize = LOOKAHEAD_MIN - 1;
 
-/// How many messages the lanes of a slot have carried, by peer. It goes from one program of the slot to the next.
+/// Number of messages that the lanes of a slot have carried, by peer. Continues from one program of the slot to the
+/// next.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
-    /// From one rank to another: messages that may be allowed and not landed.
+    /// Lanes from one rank to another: messages that may be allowed and not yet landed.
     count: u64,
     to: BTreeMap<usize, u64>,
     from: BTreeMap<usize, u64>,
@@ -56,34 +59,34 @@ pub(crate) struct Lanes {
 /// The reductions that the adapter does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Combining {
-    /// What the program's are, if adapters have such.
+    /// Combination that the program needs, if adapters have one.
     pub(crate) how: Option<Combination>,
-    /// The longest one, in bytes.
+    /// Maximum length of a reduction, in bytes.
     pub(crate) max: usize,
 }
 
-/// What an adapter does, and what is wanted of it.
+/// Capabilities of an adapter, and what is requested of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Means {
     pub(crate) combining: Combining,
-    /// Tasks of a list that wait, at the most.
+    /// Maximum number of waiting tasks in a list.
     pub(crate) list_max: usize,
-    /// Counters for receives that are told of one by one, at the most; 0: they are not.
+    /// Maximum number of counters for receives that are reported separately; 0 if they are not.
     pub(crate) told_max: usize,
 }
 
-/// A program on its way to a driver.
+/// A program that is being handed to a driver.
 #[derive(Debug)]
 pub(crate) struct Lowering {
     program: Arc<Program>,
     form: Arc<Form>,
-    /// By way of the form: messages that the lanes had carried when the program began.
+    /// By index of the form's ways: messages that the lanes had carried when the program began.
     before: Vec<u64>,
-    /// The first step that is in no list yet.
+    /// First step that is not in any list yet.
     next: usize,
 }
 
-/// Something for a driver, or for the host.
+/// A task for a driver, or a duty of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) when: Least,
@@ -91,7 +94,7 @@ pub(crate) struct Item {
     pub(crate) deed: Deed,
 }
 
-/// A counter of this rank that has come to a value.
+/// Condition: a counter of this rank has reached a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Least {
     pub(crate) counter: Counter,
@@ -101,9 +104,9 @@ pub(crate) struct Least {
 /// A counter of this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Counter {
-    /// Of the program. Its values are from the beginning of the program on.
+    /// Counter of the program. Its values count from the beginning of the program.
     Own(u32),
-    /// Of a lane to a peer. Its values are from the beginning of the slot on.
+    /// Counter of a lane to a peer. Its values count from the beginning of the slot.
     Lane(Lane),
 }
 
@@ -114,29 +117,30 @@ pub(crate) struct Lane {
     pub(crate) nth: u64,
 }
 
-/// What is to be done. All but `Invite` and `Pass` add to the counter `end` when they are over.
+/// An action. All except `Invite` and `Pass` add to the counter `end` when they have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Put into a lane of the peer that it may put its message to `into`, and is to count that at `end`; then count in that lane.
+    /// Tells the peer through a lane that it may put its message to `into` and must count that at `end`; then counts in
+    /// that lane.
     Invite {
         lane: Lane,
-        /// Which message of the lane, from 1 on.
+        /// Number of the message in the lane, starting at 1.
         nth: u64,
         into: Span,
         end: u32,
     },
-    /// Put to where the peer said in this lane.
+    /// Puts to the destination that the peer gave in this lane.
     Put {
         lane: Lane,
         nth: u64,
         from: Span,
         end: u32,
     },
-    /// Add 1 to a counter of the own.
+    /// Adds 1 to a counter of this rank.
     Pass { to: u32 },
-    /// Copy.
+    /// Copies.
     Copy { from: Span, into: Span, end: u32 },
-    /// Reduce.
+    /// Reduces.
     Combine {
         from: Span,
         into: Span,
@@ -145,12 +149,12 @@ pub(crate) enum Deed {
     },
     /// The host does this step, and then adds to `end`.
     Host { step: usize, end: u32 },
-    /// The host adds 1 to the counters of [all that wait](Lowering::waiting) for this step.
+    /// The host adds 1 to the counters of [all steps that wait](Lowering::waiting) for this step.
     Spread { step: usize },
 }
 
 impl Lanes {
-    /// As many from each rank to each other one.
+    /// Creates the state with `count` lanes from each rank to each other rank.
     pub(crate) const fn new(count: u64) -> Self {
         Self {
             count,
@@ -159,17 +163,17 @@ impl Lanes {
         }
     }
 
-    /// From one rank to another.
+    /// Returns the number of lanes from one rank to another.
     pub(crate) const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Peers that were sent to.
+    /// Returns the number of peers that messages were sent to.
     pub(crate) fn targets(&self) -> usize {
         self.to.len()
     }
 
-    /// How often a lane to a peer was used.
+    /// Returns how often a lane to a peer was used.
     pub(crate) fn used(&self, lane: Lane) -> u64 {
         let sent = self.to.get(&lane.peer).copied().unwrap_or(0);
         (sent + self.count - 1 - lane.nth) / self.count
@@ -177,8 +181,8 @@ impl Lanes {
 }
 
 impl Lowering {
-    /// The lowering of a program to lists. The lanes are those of the slot that it is to run in, and are counted on. O(peers)
-    /// where the last one of the program was for the same means, else O(steps and edges).
+    /// Lowers a program to lists. `lanes` are the lanes of the slot in which it will run, and are advanced. O(peers) if
+    /// the last lowering of the program was for the same means, otherwise O(steps and edges).
     pub(crate) fn new(program: Arc<Program>, means: Means, lanes: &mut Lanes) -> Self {
         let form = program.form.get(&program, means, lanes.count);
         let before = form.ways.iter().map(|way| way.count_on(lanes)).collect();
@@ -190,23 +194,23 @@ impl Lowering {
         }
     }
 
-    /// How many counters of its own it needs.
+    /// Returns how many counters the program needs.
     pub(crate) fn counters(&self) -> usize {
         self.form.totals.len()
     }
 
-    /// What the counter 0 comes to when all is over.
+    /// Returns the value of the counter 0 when everything has ended.
     pub(crate) fn ends(&self) -> u64 {
         self.form.totals[0]
     }
 
-    /// What its counters come to.
+    /// Returns the final values of all counters.
     pub(crate) fn totals(&self) -> &[u64] {
         &self.form.totals
     }
 
-    /// Writes the next list to `items`, which was empty, or nothing when there are none left. What is the host's is not counted
-    /// as a task.
+    /// Writes the next list to `items`, which must be empty. Writes nothing when no list is left. Duties of the host do
+    /// not count as tasks.
     pub(crate) fn next_list(&mut self, items: &mut Vec<Item>) {
         let (mut room, mut early) = (self.list_max(), self.list_max());
         let (first, mut count) = (self.next, 0);
@@ -224,19 +228,21 @@ impl Lowering {
         (first..self.next).for_each(|at| self.emit(at, items));
     }
 
-    /// The counters of those who wait for this step. For receives that are told of, that is the end.
+    /// Returns the counters of the steps that wait for this step. For receives that are reported, that includes the
+    /// counter of the program's end.
     pub(crate) fn waiting(&self, step: usize) -> impl Iterator<Item = u32> + '_ {
         let counter = |later: usize| self.form.steps[later].go.map_or(0, |(counter, _)| counter);
         let end = (self.form.steps[step].closes > 0).then_some(0);
         self.waits_for(step).map(counter).chain(end)
     }
 
-    /// Receives that are told of together, and the counter that comes to their number when they are over.
+    /// Returns the groups of receives that are reported together, each with the counter that reaches the size of the
+    /// group when they have ended.
     pub(crate) fn told(&self) -> impl ExactSizeIterator<Item = (u32, &[u32])> {
         self.form.told.groups()
     }
 
-    /// Its sends: to whom, what, in which lane, and what that has to come to.
+    /// Returns the sends: the peer, the span, the lane, and the value that the lane must reach.
     pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, Span, Lane, u64)> + '_ {
         let send = |(step, action): (&Lowered, &Action)| match *action {
             Action::Send { to, from } => {
@@ -249,7 +255,7 @@ impl Lowering {
         steps.zip(self.program.actions()).filter_map(send)
     }
 
-    /// Counters, each with how many of its receives from such peers it counts.
+    /// Returns counters, each with the number of receives from the selected peers that it counts.
     pub(crate) fn receives_from(&self, such: impl Fn(usize) -> bool) -> BTreeMap<u32, u64> {
         let mut all = BTreeMap::new();
         for (step, action) in self.form.steps.iter().zip(self.program.actions()) {
@@ -266,24 +272,24 @@ impl Lowering {
         self.program.step(step).action
     }
 
-    /// What the end of a step adds to.
+    /// Returns the counter that the end of a step adds to.
     pub(crate) fn end_of(&self, step: usize) -> u32 {
         self.form.steps[step].end
     }
 
-    /// Where a message to or from this peer goes: in which lane, and as which of its messages, from 1 on.
+    /// Returns the lane of a message to or from this peer, and the number of the message in it, starting at 1.
     fn place_of(&self, step: &Lowered, peer: usize) -> (Lane, u64) {
         let lanes = self.form.lanes;
         let message = self.before[step.way as usize] + u64::from(step.message);
         (lane_of(lanes, peer, message), message / lanes + 1)
     }
 
-    /// Tasks of a list that wait, at the most.
+    /// Returns the maximum number of waiting tasks in a list.
     fn list_max(&self) -> usize {
         self.form.means.list_max
     }
 
-    /// The steps that wait for the end of this one.
+    /// Returns the steps that wait for the end of this one.
     fn waits_for(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         waits_for(&self.program, &self.form.steps, at)
     }

@@ -1,4 +1,4 @@
-//! Ranks whose adapters run lowered programs, with delays by chance: what arrives when, and what hosts wake up late for.
+//! Model of ranks whose adapters run lowered programs, with random delays of messages and of host wake-ups.
 
 use std::{
     cmp::Reverse,
@@ -14,29 +14,29 @@ use ripstop_fabric::{
 use super::{Combining, Counter, Deed, Item, Lane, Lanes, Least, Lowering, Means};
 use crate::offload::{Action, Buffer, Program, Span};
 
-/// What all ranks run, one program after the other.
+/// Programs that all ranks run, one after the other.
 pub(super) struct Job {
-    /// By number and rank.
+    /// Programs, by number and rank.
     pub(super) programs: Vec<Vec<Arc<Program>>>,
-    /// By number and rank.
+    /// Inputs, by number and rank.
     pub(super) inputs: Vec<Vec<Vec<u8>>>,
-    /// Tasks of a list.
+    /// Maximum tasks of a list.
     pub(super) list_max: usize,
-    /// Lanes from each rank to each other one.
+    /// Lanes from each rank to each other rank.
     pub(super) lanes: u64,
-    /// Programs that a rank may have under way.
+    /// Maximum programs that a rank may have in flight.
     pub(super) slots: usize,
-    /// Counters for receives that are told of.
+    /// Counters for receives that are reported separately.
     pub(super) told_max: usize,
 }
 
-/// What is done wrong.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutant {
     None,
     /// Lanes are reset when a program begins, and thresholds count from there.
     ResetLanes,
-    /// Nobody wakes up for the end of a list.
+    /// The host does not wake up for the end of a list.
     NoWake,
     /// Puts do not wait until they are allowed.
     NoInvitation,
@@ -47,11 +47,11 @@ pub(super) enum Outcome {
     /// The outputs, by number and rank.
     Done(Vec<Vec<Vec<u8>>>),
     Deadlock,
-    /// A put began and nobody had said where to, or a lane was used that was in use.
+    /// A put began before its destination was known, or a lane was used that was in use.
     Early,
 }
 
-/// The most that ranks had waiting, and how often hosts were woken for a list.
+/// Maximum number of waiting tasks on a rank, and the number of host wake-ups for a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) waiting_max: usize,
@@ -62,7 +62,7 @@ pub(super) struct Model<'a> {
     job: &'a Job,
     mutant: Mutant,
     random: Random,
-    /// Delays are short, and now and then long.
+    /// True for delays that are mostly short and sometimes long.
     rough: bool,
     now: u64,
     planned: u64,
@@ -80,7 +80,7 @@ struct Rank {
 struct Slot {
     lanes: Lanes,
     counts: BTreeMap<Lane, u64>,
-    /// Where a peer wants its message, and what it counts then.
+    /// Destination of each peer's message, and the counter that it counts in.
     places: BTreeMap<Lane, (usize, Span, u32)>,
 }
 
@@ -147,7 +147,7 @@ enum Event {
     },
 }
 
-/// A span as numbers that can be ordered: the program, the buffer, and what is counted.
+/// A span as numbers that can be ordered: the program, the buffer, and the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     number: usize,
@@ -310,7 +310,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The host calls the next program, if the one before it in its slot is over.
+    /// Makes the host call the next program, if the previous one in its slot has ended.
     fn call_next(&mut self, rank: usize) {
         let runs = &self.ranks[rank].runs;
         let number = runs.len();
@@ -374,7 +374,7 @@ impl<'a> Model<'a> {
         run.waiting
             .extend(items.into_iter().map(|item| (item, list)));
         if tasks == 0 && !none {
-            self.plan(Event::Post { rank, number }); // reductions only: there is room for another
+            self.plan(Event::Post { rank, number }); // reductions only, so there is room for another list
         }
         self.begin_all(rank);
         let waiting: usize = self.ranks[rank]
@@ -385,7 +385,7 @@ impl<'a> Model<'a> {
         self.tally.waiting_max = self.tally.waiting_max.max(waiting);
     }
 
-    /// Begins what may begin.
+    /// Begins all tasks that may begin.
     fn begin_all(&mut self, rank: usize) {
         for number in 0..self.ranks[rank].runs.len() {
             let mut at = 0;
@@ -533,7 +533,7 @@ impl Run {
     }
 }
 
-/// A copy or a reduction in a rank's memory.
+/// Returns the event of a copy or a reduction in a rank's memory.
 fn moved(
     (rank, number): (usize, usize),
     (from, into): (Span, Span),
@@ -549,13 +549,13 @@ fn moved(
     }
 }
 
-/// What reductions are said to be. What they do here shows their order.
+/// Combination of all reductions. What they compute in this model shows their order.
 const HOW: Combination = Combination {
     operator: Operator::Sum,
     integer: Integer::U8,
 };
 
-/// Whether it is no task of the driver's.
+/// Returns true if this is not a task for the driver.
 pub(super) const fn is_for_host(deed: &Deed) -> bool {
     matches!(deed, Deed::Host { .. } | Deed::Spread { .. })
 }

@@ -1,4 +1,4 @@
-//! Lowered programs with random delays give what the steps give one after the other, and mutants do not.
+//! Lowered programs with random delays give the same results as the steps done in sequence, and mutants do not.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::offload::{Action, Buffer, Builder, Lens, Program, Side, Span, StepId};
 
-/// Everybody's blocks to everybody: step k sends to the rank k ahead, `window` at a time.
+/// An all-to-all: step k sends to the rank k ahead, with at most `window` messages at a time.
 fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Program {
     let lens = Lens {
         input: size * block,
@@ -104,7 +104,7 @@ fn all_to_all(size: usize, rounds: usize, list_max: usize, slots: usize) -> Job 
     }
 }
 
-/// Transposes blocks.
+/// Returns the expected result of an all-to-all: the blocks are transposed.
 fn transposed(job: &Job) -> Outcome {
     let one = |inputs: &Vec<Vec<u8>>| -> Vec<Vec<u8>> {
         let size = inputs.len();
@@ -147,7 +147,7 @@ fn an_all_to_all_in_short_lists_gives_what_it_should_whatever_is_late() {
     }
 }
 
-/// How many of many seeds end this way.
+/// Returns how many of many seeds end in this way.
 fn count(outcome: &Outcome, mutant: Mutant) -> usize {
     let ends = |seed: &u64| {
         let job = all_to_all(11, 4, 3, 2);
@@ -172,10 +172,10 @@ fn a_put_that_is_not_allowed_yet_comes_too_early() {
     assert!(count(&Outcome::Early, Mutant::NoInvitation) > 0);
 }
 
-/// A collective made by chance, and what it does when all its steps are done one after the other.
+/// A random collective, together with the result of its steps done in sequence.
 struct Chance {
     builders: Vec<Builder>,
-    /// By rank: what was pushed.
+    /// By rank: the pushed actions and their steps.
     pushed: Vec<Vec<(Action, StepId)>>,
     memory: Vec<[Vec<u8>; 3]>,
     random: Random,
@@ -214,7 +214,7 @@ impl Chance {
         let buffers = [Buffer::Output, Buffer::Scratch, Buffer::Input];
         let buffer = buffers[self.below(if written { 2 } else { 3 })];
         if len > 1 && self.below(4) == 0 {
-            // Single bytes, each a few after the one before.
+            // Single bytes at a distance.
             let stride = 1 + self.below((LEN - 1) / len);
             let start = self.below(LEN - (len - 1) * stride);
             return buffer.span(start, len).in_runs(1, stride.cast_signed());
@@ -223,7 +223,7 @@ impl Chance {
         buffer.span(start, len)
     }
 
-    /// After all that it must wait for, and now and then by way of a join.
+    /// Pushes an action after all actions that it must wait for; sometimes through a join.
     fn push(&mut self, rank: usize, action: Action) {
         let known = self.pushed[rank]
             .iter()
@@ -279,7 +279,7 @@ impl Chance {
         write(&mut self.memory[rank], &into, &bytes);
     }
 
-    /// The programs, and what is in the outputs afterwards.
+    /// Returns the programs and the expected outputs.
     fn finish(self) -> (Vec<Arc<Program>>, Vec<Vec<u8>>) {
         let programs = self
             .builders
@@ -367,7 +367,7 @@ fn what_begins_at_once_takes_no_room_of_what_waits() {
     let program = Arc::new(pairwise(0, 5, 1, 4));
     let mut lanes = Lanes::new(4);
     let mut lowering = Lowering::new(program, means(3), &mut lanes);
-    // Sends and receives count at the end, and nothing waits for them as long as the window is not full.
+    // Sends and receives count at the end, and no step waits for them while the window is not full.
     assert_eq!((lowering.counters(), lowering.ends()), (1, 9));
     assert_eq!((lanes.targets(), lanes.from.len()), (4, 4));
     let mut items = Vec::new();
@@ -427,14 +427,14 @@ fn receives_are_told_of_one_by_one_or_together_where_counters_are_few() {
         let lowering = Lowering::new(program, means, &mut Lanes::new(4));
         let told: Vec<usize> = lowering.told().map(|(_, steps)| steps.len()).collect();
         assert_eq!(told, groups);
-        // The copy, the sends, and one for all that are told of together.
+        // The copy, the sends, and one count for each group of receives that are reported together.
         let apart = if told_max == 0 { 8 } else { groups.len() };
         assert_eq!(lowering.ends(), 9 + apart as u64);
         assert_eq!(lowering.counters(), 1 + groups.len());
     }
 }
 
-/// All items of a lowering.
+/// Returns all items of a lowering.
 fn items_of(mut lowering: Lowering) -> Vec<Item> {
     let mut items = Vec::new();
     loop {

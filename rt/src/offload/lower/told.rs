@@ -1,19 +1,20 @@
-//! Receives whose ends somebody wants to know one by one.
+//! Receives whose ends are reported separately.
 
 use super::form::Lowered;
 use crate::offload::{Action, Program};
 
-/// Receives that nothing waits for, which are counted apart from all else: so many together, because counters are few.
+/// Receives that no step waits for, counted separately from all other steps. They are counted in groups, because
+/// counters are scarce.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     steps: Vec<u32>,
     together: usize,
-    /// The counter of the first ones; those of the others follow.
+    /// Counter of the first group; those of the other groups follow.
     first: u32,
 }
 
 impl Told {
-    /// In no more than `told_max` groups. The first counter that is free is `first`.
+    /// Makes at most `told_max` groups. `first` is the first free counter.
     pub(super) fn of(
         program: &Program,
         steps: &[Lowered],
@@ -24,7 +25,7 @@ impl Told {
         }
         let is_told = |&at: &usize| {
             let is_recv = matches!(program.step(at).action, Action::Recv { .. });
-            // What ends in the counter 0 is awaited by nobody.
+            // No step waits for a receive whose end counts in the counter 0.
             is_recv && steps[at].end == 0 && steps[at].fans == 0
         };
         let all = (0..steps.len()).filter(is_told);
@@ -36,7 +37,7 @@ impl Told {
         }
     }
 
-    /// Those that are told of together, with their counter.
+    /// Returns the groups of receives that are reported together, each with its counter.
     pub(super) fn groups(&self) -> impl ExactSizeIterator<Item = (u32, &[u32])> {
         let groups = self.steps.chunks(self.together.max(1));
         let number = |nth| self.first + u32::try_from(nth).unwrap_or(u32::MAX);
@@ -46,7 +47,7 @@ impl Told {
     }
 }
 
-/// Has these receives count here, and the last of them pass it on.
+/// Makes these receives count in `counter`, and the last of them pass the group's end on.
 pub(super) fn tell(steps: &mut [Lowered], counter: u32, group: &[u32]) {
     for &at in group {
         steps[at as usize].end = counter;
