@@ -1,4 +1,4 @@
-//! Epochs: letting others in, and going to others.
+//! Epochs: exposing this rank's memory, and accessing the memory of others.
 
 use std::{
     panic::Location,
@@ -14,16 +14,17 @@ use crate::{
     executor::poll_proceed,
 };
 
-/// Letting others in.
+/// Exposure epochs: letting other ranks access this end.
 impl<T: Wire> Port<T> {
-    /// Opens this end to these ranks. Waits for nobody.
+    /// Opens this end to these ranks. Does not wait.
     ///
     /// # Errors
-    /// A rank that is out of range or named twice; an exposure that is open.
+    /// A rank is out of range or named twice; an exposure epoch is open.
     pub fn post(&mut self, origins: &[usize]) -> Result<()> {
         self.check_closed("post")?;
         self.check_ranks("post", "origins", origins)?;
-        // Before anybody knows: whatever happens then, this rank has no slice of it until they have completed.
+        // Set before any origin is notified. Whatever happens then, this rank gets no slice of its memory until they
+        // have completed.
         self.open_to.extend_from_slice(origins);
         for &origin in origins {
             let target = self.meet("post", "origins", origin)?;
@@ -39,11 +40,12 @@ impl<T: Wire> Port<T> {
         Ok(())
     }
 
-    /// Closes this end when all have completed their accesses, or will never. It is closed also after an error, but for that of a
-    /// closed runtime.
+    /// Closes this end when all origins have completed their accesses, or can never do so. The end is closed also after
+    /// an error, except if the error is that the runtime is closed.
     ///
     /// # Errors
-    /// An origin that failed, finished or freed the window before it had completed; a runtime that was closed before all had.
+    /// An origin failed, finished or freed the window before it had completed; the runtime was closed before all had
+    /// completed.
     pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         ready!(poll_proceed(cx));
         if !self.comm.shared().comes_soon(|| self.have_completed()) {
@@ -60,7 +62,7 @@ impl<T: Wire> Port<T> {
             for &origin in &origins {
                 match engine.core.has_completed(id, origin)? {
                     Ok(()) => {}
-                    // It is there, and may still store to this end.
+                    // The origin lives, and may still store to this end.
                     Err(ErrorKind::Closed) => return Some(Some((origin, ErrorKind::Closed))),
                     Err(why) => _ = failed.get_or_insert((origin, why)),
                 }
@@ -82,7 +84,7 @@ impl<T: Wire> Port<T> {
         })
     }
 
-    /// Whether [`poll_closed`](Self::poll_closed) would not wait.
+    /// Returns true if [`poll_closed`](Self::poll_closed) would not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let over = |engine: &mut Engine| {
@@ -93,7 +95,7 @@ impl<T: Wire> Port<T> {
         self.have_completed() || self.comm.shared().is_so(over)
     }
 
-    /// The error of who waited for so long. The end stays open.
+    /// Returns the error for a wait of this duration that was given up. The end stays open.
     #[must_use]
     pub fn gave_up_closing(&self, after: Duration, at: &'static Location<'static>) -> Error {
         let window = self.id.tag;
@@ -108,7 +110,7 @@ impl<T: Wire> Port<T> {
         }
     }
 
-    /// Whether all origins have, for all that their counters say.
+    /// Returns true if all origins have completed, according to their counters.
     #[inline]
     fn have_completed(&self) -> bool {
         let completed = |target: &Target| target.ledger.is_completed();
@@ -116,7 +118,7 @@ impl<T: Wire> Port<T> {
         origins.all(|&origin| self.targets.find(origin).is_some_and(completed))
     }
 
-    /// World ranks of those that this end is open to.
+    /// Returns the world ranks that this end is open to.
     fn origins(&self) -> Vec<u32> {
         let targets = self
             .open_to
@@ -125,7 +127,7 @@ impl<T: Wire> Port<T> {
         targets.map(|target| target.world).collect()
     }
 
-    /// A neighbour whose counter we have added to may sleep.
+    /// Wakes a neighbor that may sleep after this rank has added to its counter.
     #[cold]
     fn wake(&self, target: &Target, heard: Heard) {
         let shared = self.comm.shared();
@@ -133,12 +135,12 @@ impl<T: Wire> Port<T> {
     }
 }
 
-/// Going to others.
+/// Access epochs: accessing the ends of other ranks.
 impl<T: Wire> Port<T> {
     /// Begins to wait for these targets.
     ///
     /// # Errors
-    /// A rank that is out of range or named twice.
+    /// A rank is out of range or named twice.
     pub fn begin_start(&self, targets: &[usize]) -> Result<Starting<'_, T>> {
         self.check_ranks("start", "targets", targets)?;
         let mut met = Few::new();
@@ -154,22 +156,22 @@ impl<T: Wire> Port<T> {
     }
 }
 
-/// Waits for targets to post. Dropping it takes that back: nothing has been started.
+/// Waits for targets to post. Dropping it cancels the wait: nothing has been started.
 #[derive(Debug)]
 pub struct Starting<'p, T: Wire> {
     port: &'p Port<T>,
     targets: Few<&'p Target>,
-    /// World ranks of the targets, from when the engine was told that they are waited for.
+    /// World ranks of the targets. Set when the engine was notified of this wait.
     waiting: Vec<u32>,
     listener: Listener<'p, T>,
 }
 
 impl<'p, T: Wire> Starting<'p, T> {
-    /// Ready when all have posted.
+    /// Returns ready when all targets have posted.
     ///
     /// # Errors
-    /// A target that failed, finished or freed the window, that is being accessed already, or has elements of another type.
-    /// Nothing has been started then.
+    /// A target failed, finished or freed the window, is already being accessed, or has elements of another type. Then
+    /// nothing has been started.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Visit<'p, T>>> {
         ready!(poll_proceed(cx));
         if !self.begins_soon() {
@@ -187,7 +189,7 @@ impl<'p, T: Wire> Starting<'p, T> {
         }))
     }
 
-    /// Begins with targets that this process maps, when all have posted or are about to.
+    /// Begins with targets that this process maps, if all have posted or are about to.
     #[inline]
     fn begins_soon(&self) -> bool {
         let shared = self.port.comm.shared();
@@ -214,7 +216,7 @@ impl<'p, T: Wire> Starting<'p, T> {
         )
     }
 
-    /// Says hello to those who never heard of us, and whom we wait for.
+    /// Sends a greeting to the targets that do not know this rank, and registers the wait.
     fn announce(&mut self) {
         if !self.waiting.is_empty() {
             return;
@@ -230,7 +232,7 @@ impl<'p, T: Wire> Starting<'p, T> {
         });
     }
 
-    /// The error of who waited for so long.
+    /// Returns the error for a wait of this duration that was given up.
     #[must_use]
     pub fn gave_up(&self, after: Duration, at: &'static Location<'static>) -> Error {
         let (port, window) = (self.port, self.port.id.tag);
@@ -261,28 +263,28 @@ impl<T: Wire> Drop for Starting<'_, T> {
     }
 }
 
-/// An access to targets that have posted. Dropping it ends it, without waiting.
+/// An access epoch with targets that have posted. Dropping it ends it, without waiting.
 #[derive(Debug)]
 pub struct Visit<'p, T: Wire> {
     port: &'p Port<T>,
-    /// With the numbers of the accesses to them.
+    /// The targets, each with the number of this access.
     targets: Few<(&'p Target, u64)>,
     open: bool,
     listener: Listener<'p, T>,
 }
 
 impl<'p, T: Wire> Visit<'p, T> {
-    /// This rank's end.
+    /// Returns this rank's end.
     #[inline]
     #[must_use]
     pub fn port(&self) -> &'p Port<T> {
         self.port
     }
 
-    /// A target, until the access is ended.
+    /// Returns a target until the access epoch has ended.
     ///
     /// # Errors
-    /// A rank that was not named.
+    /// The rank was not named.
     #[inline]
     pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
         let mut targets = self.targets.iter().filter(|_| self.open);
@@ -297,7 +299,7 @@ impl<'p, T: Wire> Visit<'p, T> {
         self.port.refusal(op, sentence)
     }
 
-    /// Ends the access as soon as no operation on the targets is under way, without waiting for that.
+    /// Ends the access epoch as soon as no operation on the targets is in flight, without waiting for that.
     pub fn end(&mut self) {
         if !std::mem::take(&mut self.open) {
             return;
@@ -315,10 +317,10 @@ impl<'p, T: Wire> Visit<'p, T> {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns ready when the access epoch has ended.
     ///
     /// # Errors
-    /// A target that failed or finished.
+    /// A target failed or finished.
     pub fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         ready!(poll_proceed(cx));
         let (port, id) = (self.port, self.port.id);

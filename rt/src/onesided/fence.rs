@@ -1,4 +1,4 @@
-//! Fences: everybody opens, everybody accesses, everybody closes.
+//! Fences: all ranks open their ends, access each other, and close.
 
 use std::{
     future::poll_fn,
@@ -18,16 +18,17 @@ use crate::{
 
 type Agreed = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// Fences by messages.
+/// State of fences by messages.
 #[derive(Default)]
 pub(super) struct Meeting {
-    /// One that is not over, and whether it ends the epoch. The lock is never taken: it makes a port one that threads may share.
+    /// Fence that is in flight, and whether it ends the epoch. The mutex is never locked: it only makes a port
+    /// shareable between threads.
     under_way: Mutex<Option<(bool, Agreed)>>,
-    /// None is passed any more.
+    /// True once no further fence can be passed.
     failed: bool,
 }
 
-/// A fence that this rank has come to.
+/// A fence that this rank has reached.
 #[derive(Debug)]
 #[must_use = "the other members wait for what follows"]
 pub struct Come {
@@ -38,10 +39,10 @@ pub struct Come {
 }
 
 impl<T: Wire> Port<T> {
-    /// Opens this end to everybody.
+    /// Opens this end to all ranks.
     ///
     /// # Errors
-    /// An exposure that is open.
+    /// An exposure epoch is open.
     pub fn open_to_all(&mut self) -> Result<()> {
         if self.is_exposed() {
             return self.check_closed("fence");
@@ -52,15 +53,15 @@ impl<T: Wire> Port<T> {
         Ok(())
     }
 
-    /// Closes it again: after a fence.
+    /// Closes this end again, after a fence.
     pub fn close_to_all(&mut self) {
         self.is_open = false;
         let shared = self.comm.shared();
         shared.with(|engine| engine.core.gather(self.id, false));
     }
 
-    /// Comes to a fence: one that is `ending` ends the epochs of all members. The others hear of it at once, unless operations of
-    /// this rank are in flight, or the driver has no counters.
+    /// Reaches a fence. If it is `ending`, it ends the epochs of all members. The other members are notified
+    /// immediately, unless operations of this rank are in flight or the driver has no counters.
     pub fn come_to_fence(&mut self, ending: bool, at: &'static Location<'static>) -> Come {
         self.is_gathered = false;
         let (gates, looked) = self.go_to_gate(ending);
@@ -72,11 +73,12 @@ impl<T: Wire> Port<T> {
         }
     }
 
-    /// Waits until nothing of ours is under way, and then for all members to come to a fence of the same kind. One that was given
-    /// up is gone on with first.
+    /// Waits until this rank has no operation in flight, and then until all members have reached a fence of the same
+    /// kind. If an earlier fence was cancelled, continues with that one first.
     ///
     /// # Errors
-    /// A member failed, or `Mismatch`: one came to a fence of the other kind. Then all fences of this window fail from now on.
+    /// A member failed; or `Mismatch`, if a member reached a fence of the other kind. Then all further fences of this
+    /// window fail.
     pub async fn fence(&mut self, come: Come) -> Result<()> {
         proceed().await;
         let (ending, at) = (come.ending, come.at);
@@ -95,7 +97,7 @@ impl<T: Wire> Port<T> {
         })
     }
 
-    /// As far as there are gates.
+    /// Passes the gates of the fence, if the driver has gates.
     async fn pass(&self, come: Come) -> Result<Gates> {
         let Come {
             ending,
@@ -131,7 +133,7 @@ impl<T: Wire> Port<T> {
         }
     }
 
-    /// Goes on from where a look has ended, for as long as those who are waited for come soon.
+    /// Continues from where the last look ended, as long as the awaited ranks arrive soon.
     fn pass_soon(
         &self,
         mut looked: Looked,
@@ -150,7 +152,8 @@ impl<T: Wire> Port<T> {
         }
     }
 
-    /// By messages. A meeting that was given up keeps its place among the collectives, and the others may have come to it.
+    /// Passes the fence by messages. A cancelled meeting keeps its place among the collectives, because other members
+    /// may have reached it.
     async fn agree(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
         let Self { meeting, comm, .. } = self;
         let Meeting { under_way, failed } = meeting;
@@ -175,10 +178,10 @@ impl<T: Wire> Port<T> {
         }
     }
 
-    /// A member's end, until the next fence, also if it has not introduced itself yet.
+    /// Returns a member's end until the next fence, even if that member has not introduced itself yet.
     ///
     /// # Errors
-    /// A rank that is out of range, a window whose elements are of another type there; `Epoch` when the last fence ended the
+    /// The rank is out of range, or the elements of its window are of another type; `Epoch` if the last fence ended the
     /// epoch, or failed.
     #[inline]
     pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {

@@ -1,13 +1,13 @@
-//! A short list that needs no memory of its own.
+//! A short list that needs no allocation.
 
-/// Values in the order in which they came; the first [`FEW`] of them are in here.
+/// Values in insertion order. The first [`FEW`] of them are stored inline.
 #[derive(Clone, Debug)]
 pub(super) struct Few<V> {
     first: [Option<V>; FEW],
     more: Vec<V>,
 }
 
-/// Neighbours of most epochs: the faces of a cube, and two to spare.
+/// Number of inline values: the neighbors of most epochs are the faces of a cube, and two are spare.
 const FEW: usize = 8;
 
 impl<V: Copy> Few<V> {

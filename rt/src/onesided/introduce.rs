@@ -1,4 +1,4 @@
-//! Meeting other ends ahead of their first use.
+//! Introducing ends of a window to each other before their first use.
 
 use std::future::poll_fn;
 
@@ -6,10 +6,11 @@ use super::{Port, Target, listener::Listener};
 use crate::{buffer::Wire, engine::Engine, error::Result};
 
 impl<T: Wire> Port<T> {
-    /// Introduces this end to these ranks, and returns when all of them have introduced theirs.
+    /// Introduces this end to these ranks, and completes when all of them have introduced theirs.
     ///
     /// # Errors
-    /// A rank that is out of range or named twice, that failed, finished or freed the window, or has elements of another type.
+    /// A rank is out of range or named twice, has failed, finished or freed the window, or has elements of another
+    /// type.
     pub fn introduce<'p>(
         &'p self,
         neighbours: &[usize],
@@ -30,7 +31,7 @@ impl<T: Wire> Port<T> {
         }
     }
 
-    /// Says hello to these ranks.
+    /// Sends a greeting to these ranks.
     fn greet_all(&self, neighbours: &[usize]) -> Result<Vec<&Target>> {
         self.check_ranks("meet", "neighbours", neighbours)?;
         let mut greeted = Vec::new();

@@ -1,4 +1,4 @@
-//! A future's place among those that are woken by news of a window.
+//! Registration of a future that is woken by events of a window.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use crate::{
     executor::poll_proceed,
 };
 
-/// Dropping it leaves nothing behind, whether or not there was news.
+/// Registration of a future. Dropping it removes the registration, whether or not an event happened.
 pub(super) struct Listener<'p, T: Wire> {
     port: &'p Port<T>,
     place: Listening,
@@ -26,7 +26,8 @@ impl<'p, T: Wire> Listener<'p, T> {
         }
     }
 
-    /// Ready with what `check` finds. Else the driver is to `watch` for news, and `check` is asked again then.
+    /// Returns ready with the result of `check`. Otherwise makes the driver `watch` for events, after which `check` is
+    /// called again.
     pub(super) fn poll<R>(
         &mut self,
         cx: &Context<'_>,

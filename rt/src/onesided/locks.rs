@@ -1,4 +1,4 @@
-//! Passive targets: locks.
+//! Locks, for access to passive targets.
 
 use std::{
     future::poll_fn,
@@ -23,8 +23,8 @@ use crate::{
     executor::Course,
 };
 
-/// Locks that were asked for, and then are held. Dropping it gives them back, each as soon as none of this rank's operations
-/// there is under way.
+/// Requested or held locks. Dropping this releases them, each as soon as this rank has no operation in flight on that
+/// target.
 #[derive(Debug)]
 pub struct Locking<'p, T: Wire> {
     port: &'p Port<T>,
@@ -35,15 +35,15 @@ pub struct Locking<'p, T: Wire> {
 #[derive(Debug)]
 enum Whose<'p> {
     One(&'p Target, Want),
-    /// Everybody's: those of the ranks that were accessed.
+    /// Locks of all ranks: contains the ranks that were accessed.
     All(Mutex<Vec<&'p Target>>),
 }
 
 impl<T: Wire> Port<T> {
-    /// Asks for the lock of a rank.
+    /// Requests the lock of a rank.
     ///
     /// # Errors
-    /// A rank that is out of range, at which this rank has a lock, or while it has those of all ranks.
+    /// The rank is out of range, this rank already has a lock there, or it has the locks of all ranks.
     pub fn lock(&self, rank: usize, exclusive: bool) -> Result<Locking<'_, T>> {
         let target = self.meet("lock", "rank", rank)?;
         let want = if exclusive {
@@ -64,10 +64,10 @@ impl<T: Wire> Port<T> {
         })
     }
 
-    /// Shared locks of all ranks. Each is asked for by the first operation on that rank's memory.
+    /// Takes shared locks of all ranks. Each lock is requested by the first operation on that rank's memory.
     ///
     /// # Errors
-    /// This rank has a lock.
+    /// This rank already has a lock.
     pub fn lock_all(&self) -> Result<Locking<'_, T>> {
         let free = self.locks.compare_exchange(0, LOCKS_ALL, AcqRel, Relaxed);
         free.map_err(|_| self.too_many_locks("lock_all"))?;
@@ -92,10 +92,10 @@ impl<T: Wire> Port<T> {
         self.comm.error(op, ErrorKind::Epoch(sentence), None, None)
     }
 
-    /// Elements of this rank, while it has its own lock, alone.
+    /// Returns the elements of this rank, while it holds its own exclusive lock.
     ///
     /// # Errors
-    /// It has not.
+    /// This rank does not hold that lock.
     pub fn locked_mut(&mut self) -> Result<&mut [T]> {
         let me = self.comm.shared().place.rank;
         let held = self
@@ -111,21 +111,23 @@ impl<T: Wire> Port<T> {
             .error("lock_self", ErrorKind::Epoch(sentence), None, None))
     }
 
-    /// Gives the own lock back.
+    /// Releases this rank's own lock.
     pub fn unlock_self(&mut self) {
         let shared = self.comm.shared();
         shared.with(|engine| engine.give_lock_back(self.id, shared.place.rank));
         self.locks.fetch_sub(1, Release);
     }
 
-    /// Whether what was done to a target is complete as soon as it was called: stores into mapped memory, and nothing else.
+    /// Returns true if operations on a target complete when they are called: only stores into mapped memory, and
+    /// nothing else in flight.
     #[must_use]
     pub fn flushes_at_once(&self, target: &Target) -> bool {
         fence(Release);
         target.mapped().is_some() && target.ledger.is_quiet() && !target.ledger.is_down()
     }
 
-    /// Memory that is mapped outlives its rank: nobody has what is stored there then.
+    /// Checks that a target has not failed. Mapped memory outlives its rank, so stores to it would succeed after the
+    /// rank's failure although they are lost.
     ///
     /// # Errors
     /// The rank failed.
@@ -135,7 +137,7 @@ impl<T: Wire> Port<T> {
         lost.map_or(Ok(()), |why| Err(self.error(op, why, target.world)))
     }
 
-    /// From here on locks let others in.
+    /// From here on, other ranks may access this end with locks.
     pub fn make_passive(&mut self) {
         self.is_open = true;
         self.comm
@@ -143,8 +145,8 @@ impl<T: Wire> Port<T> {
             .with(|engine| engine.core.open_to_all(self.id, true));
     }
 
-    /// Ends a passive window: comes back, closed, when all members have come here with nothing of theirs in flight. The end stays
-    /// until then, also if no task waits for that.
+    /// Ends a passive window. Returns it, closed, when all members have called this and have no operation in flight.
+    /// The end stays open until then, even if no task waits for the result.
     ///
     /// # Errors
     /// A member failed.
@@ -162,7 +164,7 @@ impl<T: Wire> Port<T> {
         })
     }
 
-    /// Waits until nothing of ours is under way on this rank's memory, or on anybody's.
+    /// Waits until no operation of this rank is in flight on the target's memory, or on the memory of any rank.
     pub async fn quiet(&self, target: Option<&Target>) {
         let id = self.id;
         let check = |engine: &mut Engine| {
@@ -178,14 +180,14 @@ impl<T: Wire> Port<T> {
 }
 
 impl<T: Element> Port<T> {
-    /// An element of this rank, read atomically; `None` when there is none.
+    /// Reads an element of this rank atomically; `None` if it does not exist.
     #[must_use]
     pub fn load(&self, at: usize) -> Option<T> {
         let (region, offset) = self.place(at)?;
         Some(T::update(region, offset, Combine::Keep, T::zeroed()))
     }
 
-    /// Writes an element of this rank atomically; `None` when there is none.
+    /// Writes an element of this rank atomically; `None` if it does not exist.
     #[must_use]
     pub fn store(&self, at: usize, value: T) -> Option<()> {
         let (region, offset) = self.place(at)?;
@@ -200,17 +202,18 @@ impl<T: Element> Port<T> {
 }
 
 impl<'p, T: Wire> Locking<'p, T> {
-    /// This rank's end.
+    /// Returns this rank's end.
     #[inline]
     #[must_use]
     pub fn port(&self) -> &'p Port<T> {
         self.port
     }
 
-    /// Ready when the lock is held. Those of all ranks are waited for by operations.
+    /// Returns ready when the lock is held. If the locks of all ranks are requested, returns ready immediately:
+    /// operations wait for them.
     ///
     /// # Errors
-    /// A rank that failed, finished or freed its window, or whose elements are of another type.
+    /// The rank failed, finished or freed its window, or its elements are of another type.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         let &Whose::One(target, want) = &self.whose else {
             return Poll::Ready(Ok(()));
@@ -222,10 +225,10 @@ impl<'p, T: Wire> Locking<'p, T> {
         Poll::Ready(held.and_then(|()| port.look("lock", target)))
     }
 
-    /// A target, while it is locked.
+    /// Returns a target while it is locked.
     ///
     /// # Errors
-    /// A rank that is not.
+    /// The rank is not locked.
     #[inline]
     pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
         let asked = match &self.whose {
@@ -238,7 +241,7 @@ impl<'p, T: Wire> Locking<'p, T> {
         }
     }
 
-    /// A target where it is not as simple.
+    /// Returns a target in the cases that need more work.
     #[cold]
     fn target_later(&self, op: &'static str, rank: usize) -> Result<&Target> {
         let port = self.port;
@@ -265,10 +268,11 @@ impl<'p, T: Wire> Locking<'p, T> {
         })
     }
 
-    /// A target of which the lock is held, or was asked for; of all ranks, those that were not are `None`.
+    /// Returns a target whose lock is held or requested. If the locks of all ranks are taken, returns `None` for ranks
+    /// that were not accessed.
     ///
     /// # Errors
-    /// A rank that is not locked.
+    /// The rank is not locked.
     #[inline]
     pub fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&Target>> {
         match &self.whose {
@@ -280,7 +284,7 @@ impl<'p, T: Wire> Locking<'p, T> {
         }
     }
 
-    /// Does not give the lock back: [`Port::unlock_self`] does.
+    /// Keeps the lock: [`Port::unlock_self`] releases it.
     pub fn keep(self) {
         std::mem::forget(self);
     }

@@ -1,6 +1,7 @@
-//! What windows are made of: this rank's end of one, and operations on the ends of others. For `ripstop-rma`, which gives them
-//! types that cannot be used in the wrong order. What is mapped is loaded and stored without asking: that an operation is inside
-//! of an epoch of its target is up to those types.
+//! Windows: this rank's end of a window, and operations on the ends of other ranks.
+//!
+//! Used by the crate `ripstop-rma`, whose types prevent calls in the wrong order. Mapped memory is loaded and stored
+//! without a check. The types of that crate ensure that an operation is inside an epoch of its target.
 
 mod epochs;
 mod fence;
@@ -45,31 +46,31 @@ pub use crate::{engine::Combine, executor::proceed};
 
 /// This rank's end of a window.
 ///
-/// Dropping it frees the end: neighbours that still come get errors.
+/// Dropping it frees the end: later operations of neighbors fail.
 pub struct Port<T: Wire> {
     comm: Comm,
     id: WindowId,
-    /// Never lent while somebody is let in.
+    /// Memory of this end. Never lent while other ranks may access it.
     memory: RegBuf<T>,
-    /// It is to be given back.
+    /// True if the memory must be returned to the application.
     is_lent: bool,
-    /// Memory that was attached; no other, where there may be such.
+    /// Attached memory. A dynamic window has no other.
     pieces: Option<Pieces<T>>,
-    /// The other ends that were met.
+    /// The other ends that this rank knows.
     targets: Targets,
-    /// Ranks that it was opened to, until they have all completed.
+    /// Ranks that this end is open to, until all of them have completed.
     open_to: Vec<usize>,
-    /// The future that waits until they have.
+    /// Registration of the future that waits until they have.
     closing: Listening,
-    /// Opened for good, or to everybody.
+    /// True while this end is open permanently, or to all ranks.
     is_open: bool,
-    /// A fence epoch is open, on all ranks.
+    /// True while a fence epoch is open on all ranks.
     is_gathered: bool,
-    /// Where the driver has no counters.
+    /// State of fences by messages, used if the driver has no counters.
     meeting: fence::Meeting,
-    /// Locks of this rank, or [`LOCKS_ALL`].
+    /// Number of locks that this rank has, or [`LOCKS_ALL`].
     locks: AtomicUsize,
-    /// Who copies.
+    /// Setting that says which thread copies.
     overlap: Overlap,
     habit: Arc<Habit>,
 }
@@ -78,7 +79,7 @@ impl<T: Wire> Port<T> {
     /// Makes a window in which this rank has `len` zeroed elements. Collective.
     ///
     /// # Errors
-    /// No memory; a member failed.
+    /// There is no memory, or a member failed.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
@@ -96,7 +97,7 @@ impl<T: Wire> Port<T> {
     /// Makes a window in which this rank has the elements of a buffer. Collective.
     ///
     /// # Errors
-    /// A member failed. The buffer is lost then, because others may write to it.
+    /// A member failed. The buffer is lost then, because other ranks may write to it.
     #[track_caller]
     pub fn over(
         comm: &Comm,
@@ -109,8 +110,8 @@ impl<T: Wire> Port<T> {
         Self::made("over", Ok((port, agreement)), Location::caller())
     }
 
-    /// A window is made when all members have made their ends. When this is over, no end is greeted by a rank that it does not
-    /// know yet.
+    /// Completes when all members have made their ends. Afterwards, no end is greeted by a rank that it does not know
+    /// yet.
     fn made(
         op: &'static str,
         opened: Result<(Self, Agreement)>,
@@ -144,7 +145,8 @@ impl<T: Wire> Port<T> {
         }
     }
 
-    /// The buffer of a window that nobody accesses any more: after a barrier of all members, with no epoch open here.
+    /// Returns the buffer of a window that no rank accesses any more. Call after a barrier of all members, with no
+    /// epoch open here.
     ///
     /// # Errors
     /// An epoch is open.
@@ -154,25 +156,25 @@ impl<T: Wire> Port<T> {
         Ok(self.memory.take())
     }
 
-    /// The communicator that it was made on.
+    /// Returns the communicator on which the window was made.
     #[must_use]
     pub fn comm(&self) -> &Comm {
         &self.comm
     }
 
-    /// The number of the window: that of the collective that made it.
+    /// Returns the number of the window, which is the number of the collective that made it.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.id.tag
     }
 
-    /// Elements of this end.
+    /// Returns the number of elements of this end.
     #[must_use]
     pub fn len(&self) -> usize {
         self.memory_len()
     }
 
-    /// Whether this end has no elements.
+    /// Returns true if this end has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -182,7 +184,8 @@ impl<T: Wire> Port<T> {
         self.memory.size()
     }
 
-    /// Waits until all members have come here, with ends that no epoch is open at. Where one is, all ranks have an error.
+    /// Waits until all members have called this, without an open epoch at their ends. If an epoch is open at any end,
+    /// this fails on all ranks.
     ///
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member failed.
@@ -203,11 +206,11 @@ impl<T: Wire> Port<T> {
         }))
     }
 
-    /// Ends a window that no epoch is open at: comes back when all members have come here. The end stays until then, also if no
-    /// task waits for that.
+    /// Ends a window without open epochs. Returns it when all members have called this. The end stays until then, even
+    /// if no task waits for the result.
     ///
     /// # Errors
-    /// As [`barrier_closed`](Self::barrier_closed).
+    /// Same as [`barrier_closed`](Self::barrier_closed).
     pub fn end_closed(
         self,
         op: &'static str,
@@ -221,33 +224,33 @@ impl<T: Wire> Port<T> {
     }
 }
 
-/// The own memory.
+/// Methods for this rank's own memory.
 impl<T: Wire> Port<T> {
-    /// Whether an exposure is open.
+    /// Returns true if an exposure epoch is open.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         !self.open_to.is_empty()
     }
 
-    /// Whether others may access this end.
+    /// Returns true if other ranks may access this end.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.is_open || !self.open_to.is_empty()
     }
 
-    /// The elements, while nobody else may access them.
+    /// Returns the elements while no other rank may access them.
     ///
     /// # Errors
-    /// `Epoch` when somebody may.
+    /// `Epoch` if another rank may access them.
     pub fn local(&self) -> Result<&[T]> {
         self.check_closed("local")?;
         Ok(&self.memory)
     }
 
-    /// As [`local`](Self::local), to write.
+    /// Returns the elements for writing, like [`local`](Self::local).
     ///
     /// # Errors
-    /// As [`local`](Self::local).
+    /// Same as [`local`](Self::local).
     pub fn local_mut(&mut self) -> Result<&mut [T]> {
         self.check_closed("local_mut")?;
         Ok(&mut self.memory)
@@ -266,7 +269,7 @@ impl<T: Wire> Port<T> {
 }
 
 impl<T: Wire> Port<T> {
-    /// The end of a rank.
+    /// Returns the end of a rank, and makes it known first if necessary.
     #[inline]
     fn meet(&self, op: &'static str, name: &str, rank: usize) -> Result<&Target> {
         match self.targets.find(rank) {
@@ -283,7 +286,7 @@ impl<T: Wire> Port<T> {
         Ok(self.targets.meet(Target::new(rank, world, ledger)))
     }
 
-    /// Looks whether a target has introduced itself meanwhile, and where it is.
+    /// Updates a target if it has introduced itself meanwhile.
     #[cold]
     fn look(&self, op: &'static str, target: &Target) -> Result<()> {
         let shared = self.comm.shared();
@@ -297,7 +300,7 @@ impl<T: Wire> Port<T> {
         Ok(())
     }
 
-    /// Whether all of them are in the communicator, each named once. Those that are were met after this.
+    /// Checks that all ranks are in the communicator and named once. Afterwards their ends are known.
     fn check_ranks(&self, op: &'static str, name: &str, ranks: &[usize]) -> Result<()> {
         for &rank in ranks {
             self.meet(op, name, rank)?;
@@ -310,7 +313,7 @@ impl<T: Wire> Port<T> {
         Err(self.comm.error(op, why, Some(rank), None))
     }
 
-    /// An error of an argument.
+    /// Returns an error about an argument.
     #[must_use]
     pub fn refusal(&self, op: &'static str, sentence: String) -> Error {
         self.comm
@@ -323,13 +326,13 @@ impl<T: Wire> Port<T> {
     }
 }
 
-/// All members are here.
+/// Waits until all members have arrived.
 async fn met(op: &'static str, agreement: Agreement) -> Result<()> {
     let met = agreement.meet(0).await;
     met.map_err(|error| error.renamed(op))
 }
 
-/// The memory of a new window, if there is some; else all members hear that there is no window.
+/// Returns the memory of a new window if it could be allocated. Otherwise makes all members fail.
 fn own_memory<T: Wire>(
     op: &'static str,
     agreement: Agreement,
@@ -345,7 +348,7 @@ fn own_memory<T: Wire>(
     }
 }
 
-/// What an end of this memory has.
+/// Returns the extent of an end with this memory.
 fn extent_of<T: Wire>(memory: &RegBuf<T>) -> Extent {
     Extent::Fixed(memory_of(memory))
 }
@@ -360,7 +363,7 @@ fn memory_of<T: Wire>(memory: &RegBuf<T>) -> WindowMemory {
     }
 }
 
-/// A rank that is there twice.
+/// Returns a rank that is named twice.
 fn twice(ranks: &[usize]) -> Option<usize> {
     if ranks.len() <= COMPARED_MAX {
         let mut later = (1..).zip(ranks);
@@ -371,15 +374,16 @@ fn twice(ranks: &[usize]) -> Option<usize> {
     ranks.iter().find(|&&rank| !seen.insert(rank)).copied()
 }
 
-/// So many are compared with each other, which takes no memory.
+/// Up to this many ranks are compared with each other, which needs no allocation.
 const COMPARED_MAX: usize = 32;
-/// Instead of a number of locks: those of all ranks, as they are needed.
+/// Value used instead of a number of locks: the locks of all ranks, requested as they are needed.
 const LOCKS_ALL: usize = usize::MAX;
 
 impl<T: Wire> Drop for Port<T> {
     fn drop(&mut self) {
         if self.is_lent && self.is_open() {
-            // Neighbours whose epochs are open go on to write to it, and whoever lent it would not expect that.
+            // Neighbors with open epochs continue to write to it, which the lender of the memory would not expect. So
+            // it is leaked.
             self.memory.keep_for_ever();
         }
         if self.is_open() {

@@ -1,4 +1,4 @@
-//! The element types that are updated atomically.
+//! Element types that are updated atomically.
 
 use ripstop_fabric::memory::Region;
 
@@ -7,7 +7,7 @@ use crate::{
     engine::{Combine, Number},
 };
 
-/// A number that windows update atomically: 32 or 64 bits.
+/// A number type that windows update atomically: 32 or 64 bits.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not updated atomically",
     label = "not a number of 32 or 64 bits",
@@ -18,16 +18,16 @@ pub trait Element: Wire + Sealed {}
 mod sealed {
     use super::{Combine, Region};
 
-    /// The rest of [`Element`](super::Element), which is not for others to implement.
+    /// The private part of [`Element`](super::Element), so that no other crate can implement it.
     #[expect(unnameable_types, reason = "nobody else implements it")]
     pub trait Sealed: Sized {
-        /// Whether numbers of this type can be combined so.
+        /// Returns true if numbers of this type can be combined in this way.
         fn allows(combine: Combine) -> bool;
 
-        /// Updates the number at an offset of a region, and says what it was.
+        /// Updates the number at an offset of a region, and returns the old value.
         fn update(region: &Region, offset: usize, combine: Combine, operand: Self) -> Self;
 
-        /// Writes `new` if the number is `expected`, bit by bit, and says what it was.
+        /// Writes `new` if the number equals `expected` bit by bit, and returns the old value.
         fn compare_swap(region: &Region, offset: usize, expected: Self, new: Self) -> Self;
 
         #[doc(hidden)]
@@ -37,7 +37,7 @@ mod sealed {
 
 use sealed::Sealed;
 
-/// Which number a type is.
+/// Returns the number kind of a type.
 pub(super) fn number_of<T: Element>() -> Number {
     Number::from_code(T::code()).expect("codes name numbers")
 }

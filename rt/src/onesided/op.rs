@@ -1,4 +1,4 @@
-//! The future of an operation on a window.
+//! The future of an operation on a window: [`RemoteOp`].
 
 use std::{
     fmt,
@@ -16,21 +16,21 @@ use crate::{
     ops::{Outcome, Ticket},
 };
 
-/// An operation on another rank's memory. It was started when it was made, and gives its buffer back.
+/// An operation on another rank's memory. It has already been started, and returns its buffer.
 ///
-/// Dropping it detaches it: it goes on by itself, and an epoch that it is in does not end before it.
+/// Dropping it detaches it: it goes on in the background, and its epoch does not end before it.
 #[must_use = "await it, or call `detach`"]
-#[repr(C)] // it is moved by 16 bytes: a vector's pointer and length are to go together, as they are read together
+#[repr(C)] // it is moved in units of 16 bytes; a vector's pointer and length must be moved together, because they are read together
 pub struct RemoteOp<B: Send + 'static> {
-    /// What there is to say of all that are not over at once. Those are moved several times before they are awaited, which takes
-    /// as long as a short copy does, so there is nothing else in here.
+    /// State of an operation that did not complete immediately. Boxed, because an operation is moved several times
+    /// before it is awaited, and moving much data takes as long as a short copy.
     rest: Option<Box<Rest<B>>>,
-    /// The buffer, when it is over.
+    /// Buffer of a completed operation.
     buf: Option<B>,
 }
 
 enum Rest<B> {
-    /// A long copy of the caller's, which left the buffer in its place.
+    /// A long copy that the caller made. The buffer is already in its place.
     Copied(Watched),
     Failed(OpError<B>),
     Flying(Flight<B>),
@@ -41,7 +41,7 @@ struct Flight<B> {
     comm: Comm,
     ticket: Ticket<B>,
     take: Take<B>,
-    /// A long copy of the agent's, until it is polled.
+    /// Observation of a long copy by the agent, until the future is polled.
     watched: Option<Watched>,
 }
 
@@ -56,7 +56,7 @@ impl<B: Send + 'static> RemoteOp<B> {
         }
     }
 
-    /// One that could not even be started.
+    /// Creates an operation that failed before it started.
     #[doc(hidden)]
     #[cold]
     #[track_caller]
@@ -68,7 +68,7 @@ impl<B: Send + 'static> RemoteOp<B> {
         }
     }
 
-    /// A copy of the caller's, which may be watched.
+    /// Creates a completed copy by the caller, which may be observed.
     #[inline]
     pub(super) fn copied(buf: B, watched: Option<Watched>) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl<B: Send + 'static> RemoteOp<B> {
         }
     }
 
-    /// A long copy of the agent's is watched until it is polled.
+    /// Creates an operation in flight. A long copy by the agent is observed until the future is polled.
     pub(super) fn flying(
         op: &'static str,
         comm: &Comm,
@@ -97,10 +97,10 @@ impl<B: Send + 'static> RemoteOp<B> {
         }
     }
 
-    /// Lets it go on by itself; same as dropping it.
+    /// Lets the operation complete in the background. Same as dropping it.
     pub fn detach(self) {}
 
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         let Some(Rest::Flying(flight)) = self.rest.as_deref() else {
             return true;
@@ -109,7 +109,7 @@ impl<B: Send + 'static> RemoteOp<B> {
         shared.is_so(|engine| engine.core.is_done(op))
     }
 
-    /// Puts the buffer where it is taken from, or says why the operation failed.
+    /// Puts the buffer in its place, or returns the error of the operation.
     #[cold]
     fn settle(&mut self, cx: &Context<'_>) -> Poll<Option<Box<OpError<B>>>> {
         if let Some(Rest::Flying(flight)) = self.rest.as_deref_mut() {
@@ -186,7 +186,7 @@ impl<B: Send + 'static> Drop for RemoteOp<B> {
     }
 }
 
-// A buffer is moved, never pinned.
+// The buffer is moved, never pinned.
 impl<B: Send + 'static> Unpin for RemoteOp<B> {}
 
 impl<B: Send + 'static> fmt::Debug for RemoteOp<B> {

@@ -1,4 +1,4 @@
-//! Who copies to and from memory that this process maps.
+//! Decides which thread copies to and from memory that this process maps.
 
 use std::{
     sync::{
@@ -11,30 +11,32 @@ use std::{
 use super::Port;
 use crate::{buffer::Wire, clock::Time, comm::Comm};
 
-/// Who copies what is put to memory of the own node, or got from it.
+/// Which thread copies when data is put to memory of the same node, or got from it.
 ///
-/// It is a hint: it changes when a copy is made and by whom, and nothing else. Copies below 128 KiB are always the caller's:
-/// less is copied in the time that it takes to wake it.
+/// This is a hint: it changes only when a copy is made, and by which thread. The caller always makes copies below 128
+/// KiB, because they take less time than waking the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// The agent, once the caller was seen to compute after its last copies and before it asked for their ends, for at least as
-    /// long as each of them took; the caller, when it was seen to wait, and for a while when the agent found no processor.
+    /// Decides by observation. The agent copies if the caller computed after its last copies, for at least as long as
+    /// each copy took, before it asked for their ends. The caller copies if it was seen to wait, and for a while after
+    /// the agent found no processor.
     #[default]
     Auto,
-    /// The caller, when it calls: the fastest where it would only wait for the copy.
+    /// The caller copies during the call, which is fastest if it would only wait for the copy.
     Caller,
-    /// The progress agent, while the caller computes: a call returns at once. The agent needs a processor for that, and
-    /// [`Runtime::agent_cpu`](crate::Runtime::agent_cpu) says how much of it. Where there is no agent, the caller copies.
+    /// The progress agent copies while the caller computes, so a call returns immediately. The agent needs a processor
+    /// for that, and [`Runtime::agent_cpu`](crate::Runtime::agent_cpu) returns how much it used. Without an agent, the
+    /// caller copies.
     Agent,
 }
 
-/// What the caller of long copies does after them, as far as was seen.
+/// What the caller of long copies does after them, as far as observed.
 #[derive(Debug, Default)]
 pub(super) struct Habit {
-    /// Copies in a row after which it computed. Below zero after the agent found no processor.
+    /// Number of consecutive copies after which the caller computed. Negative after the agent found no processor.
     computed: AtomicI32,
-    /// What a KiB takes when the caller copies.
+    /// Time for a KiB when the caller copies, in nanoseconds.
     ns_per_kib: AtomicU64,
 }
 
@@ -42,20 +44,20 @@ pub(super) struct Habit {
 pub(super) struct Watched {
     habit: Arc<Habit>,
     comm: Comm,
-    /// When the call returned.
+    /// Time when the call returned.
     since: Time,
-    /// What it takes, or took, to copy.
+    /// Expected or measured duration of the copy.
     copy: Duration,
     by_agent: bool,
 }
 
 impl<T: Wire> Port<T> {
-    /// From now on.
+    /// Sets which thread copies from now on.
     pub fn set_overlap(&mut self, overlap: Overlap) {
         self.overlap = overlap;
     }
 
-    /// Whether so many bytes are for the agent.
+    /// Returns true if the agent should copy this many bytes.
     #[inline]
     pub(super) fn hands_over(&self, len: usize) -> bool {
         len >= HANDED_MIN && self.prefers_agent()
@@ -70,7 +72,7 @@ impl<T: Wire> Port<T> {
         prefers && self.comm.shared().agent.is_there()
     }
 
-    /// Has the caller `copy` so many bytes, and watches what it does then, if that matters.
+    /// Makes the caller `copy` this many bytes, and observes what it does then, if that matters.
     #[inline]
     pub(super) fn copy(&self, len: usize, copy: impl FnOnce()) -> Option<Watched> {
         if len < HANDED_MIN || self.overlap != Overlap::Auto {
@@ -87,7 +89,7 @@ impl<T: Wire> Port<T> {
         self.watch(took, false)
     }
 
-    /// There is something for the agent to do. Watches what the caller does meanwhile, if that matters.
+    /// Wakes the agent, which has something to do. Observes what the caller does meanwhile, if that matters.
     pub(super) fn hurry(&self, len: usize) -> Option<Watched> {
         if !self.hands_over(len) {
             return None;
@@ -113,7 +115,7 @@ impl<T: Wire> Port<T> {
 }
 
 impl Watched {
-    /// The caller asks for its end for the first time; `done` says whether that has come.
+    /// Called when the caller asks for the end for the first time. `done` is true if the copy has ended.
     pub(super) fn asked(&self, done: bool) {
         let away = self.comm.shared().clock.now().since(self.since);
         self.habit.note(self.by_agent, done, away >= self.copy);
@@ -121,7 +123,7 @@ impl Watched {
 }
 
 impl Habit {
-    /// The caller was `away` for as long as a copy takes, or not.
+    /// Records an observation. `away` is true if the caller was away for at least the duration of a copy.
     fn note(&self, by_agent: bool, done: bool, away: bool) {
         let computed = self.computed.load(Relaxed);
         self.computed.store(
@@ -129,7 +131,7 @@ impl Habit {
                 (true, true) => ENOUGH,
                 (true, false) if away => -PAUSE,
                 (false, _) if away => (computed + 1).min(ENOUGH),
-                _ => computed.min(0), // a pause goes on
+                _ => computed.min(0), // a pause continues
             },
             Relaxed,
         );
@@ -138,10 +140,10 @@ impl Habit {
 
 const HANDED_MIN: usize = 128 << 10;
 
-/// Copies that show a habit: one may be followed by anything.
+/// Number of copies that show a habit; a single one proves nothing.
 const ENOUGH: i32 = 2;
 
-/// Copies until the agent is given another one, after it found no processor: few steps of a simulation.
+/// Number of copies until the agent gets another one, after it found no processor. This is a few steps of a simulation.
 const PAUSE: i32 = 16;
 
 #[cfg(test)]
@@ -149,7 +151,7 @@ mod tests {
     use super::{ENOUGH, Habit, PAUSE, Relaxed};
 
     impl Habit {
-        /// What it comes to after so many copies of one kind.
+        /// Returns the habit after `count` copies of one kind.
         fn after(&self, count: i32, kind: [bool; 3]) -> i32 {
             let [by_agent, done, away] = kind;
             (0..count).for_each(|_| self.note(by_agent, done, away));

@@ -1,4 +1,4 @@
-//! Windows to which memory is attached, and from which it is detached, by each rank for itself.
+//! Dynamic windows: each rank attaches memory to them, and detaches it, independently.
 
 use std::{collections::BTreeMap, panic::Location};
 
@@ -10,38 +10,38 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Elements that were attached to a window.
+/// A handle of elements that were attached to a window.
 ///
-/// Holding one proves nothing: they may have been detached. This rank refuses a piece that was detached, for good. The numbers of
-/// its elements are used again for other pieces when all other numbers were used, and only then may an operation of another rank
-/// that still has the old ones meet a new piece.
+/// The elements may have been detached since. This rank refuses a piece that was detached, permanently. The element
+/// numbers of a detached piece are reused only when all other numbers were used. Only then can an operation of another
+/// rank with stale numbers reach a new piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     first: usize,
     len: usize,
-    /// Which of all pieces that this rank ever attached.
+    /// Index of this piece among all pieces that this rank ever attached.
     nth: u64,
 }
 
 impl Piece {
-    /// The number that an element of it has in the window, for operations of others. It means nothing to other windows, and at
-    /// other ranks.
+    /// Returns the number of an element in the window, for operations of other ranks. The number is valid only for this
+    /// window and for this rank's end.
     ///
     /// # Panics
-    /// When there are fewer than `nth` elements.
+    /// Panics if the piece has fewer than `nth` elements.
     #[must_use]
     pub fn at(self, nth: usize) -> usize {
         assert!(nth <= self.len, "element {nth} of a piece of {}", self.len);
         self.first + nth
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns true if it has no elements.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
@@ -52,7 +52,7 @@ impl<T: Wire> Port<T> {
     /// Makes a window without elements, to which each rank attaches its own. Collective.
     ///
     /// # Errors
-    /// No memory; a member failed.
+    /// There is no memory, or a member failed.
     #[track_caller]
     pub fn growing(comm: &Comm) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
@@ -70,7 +70,7 @@ impl<T: Wire> Port<T> {
     /// Attaches a buffer. Not collective.
     ///
     /// # Errors
-    /// A window that does not grow; a piece that finds no numbers for its elements between those of the pieces that are attached.
+    /// The window is not dynamic, or the attached pieces leave no gap for the element numbers of this piece.
     pub fn attach(&mut self, buf: RegBuf<T>) -> Result<Piece> {
         let len = buf.size();
         let Some(pieces) = &mut self.pieces else {
@@ -94,10 +94,10 @@ impl<T: Wire> Port<T> {
         Ok(Piece { first, len, nth })
     }
 
-    /// Detaches it. Whoever still accesses it gets an error. Not collective.
+    /// Detaches a piece. Operations of other ranks that still access it fail. Not collective.
     ///
     /// # Errors
-    /// An epoch is open; a piece that is not attached here.
+    /// An epoch is open, or the piece is not attached here.
     pub fn detach(&mut self, piece: Piece) -> Result<RegBuf<T>> {
         self.check_closed("detach")?;
         if !self.has(piece) {
@@ -114,10 +114,10 @@ impl<T: Wire> Port<T> {
         Ok(buf)
     }
 
-    /// Elements that are attached here.
+    /// Returns the elements of an attached piece.
     ///
     /// # Errors
-    /// As [`detach`](Self::detach).
+    /// Same as [`detach`](Self::detach).
     pub fn piece_mut(&mut self, piece: Piece) -> Result<&mut [T]> {
         self.check_closed("piece_mut")?;
         if !self.has(piece) {
@@ -140,7 +140,7 @@ impl<T: Wire> Port<T> {
     }
 }
 
-/// Of an element that has a place.
+/// Returns the byte offset of an element that has a place.
 fn byte_of<T>(elem: usize) -> u64 {
     (elem * size_of::<T>()) as u64
 }
@@ -150,15 +150,16 @@ const NOT_DYNAMIC: &str =
 
 /// The memory that is attached to a window at this rank.
 ///
-/// Elements have numbers, from the first one's on. They go up, past a gap behind each piece, to the end of all addresses, and
-/// then begin anew in what is free. So numbers of a piece that was detached name nothing until 2⁶³ bytes of addresses were used:
-/// that many short pieces take 2⁴³ attaches, a hundred days of a million a second.
+/// Each element has a number; those of a piece are consecutive. Numbers are given out upwards, with a gap behind each
+/// piece, to the end of the address range, and then again from 0 in free places. So numbers of a detached piece are not
+/// reused before 2⁶³ bytes of addresses were used. With short pieces that takes 2⁴³ attaches, which is a hundred days
+/// at a million per second.
 pub(super) struct Pieces<T: Wire> {
-    /// By the number of the first element.
+    /// Attached pieces, by the number of their first element.
     attached: BTreeMap<usize, Attached<T>>,
-    /// Where the next one goes, if there is room.
+    /// Number for the first element of the next piece, if there is room.
     next: usize,
-    /// Pieces that were ever attached.
+    /// Number of pieces that were ever attached.
     count: u64,
 }
 
@@ -178,12 +179,12 @@ impl<T: Wire> Default for Pieces<T> {
 }
 
 impl<T: Wire> Pieces<T> {
-    /// The buffers.
+    /// Returns the attached buffers.
     pub(super) fn bufs(&self) -> impl Iterator<Item = &RegBuf<T>> {
         self.attached.values().map(|attached| &attached.buf)
     }
 
-    /// The number of the first of `len` elements of `size` bytes.
+    /// Returns the number for the first of `len` elements of `size` bytes.
     fn place(&mut self, len: usize, size: usize) -> Option<usize> {
         let taken = |from: usize| {
             let mut at_or_after = self.attached.range(from..);
@@ -198,9 +199,10 @@ impl<T: Wire> Pieces<T> {
     }
 }
 
-/// Where `len` elements of `size` bytes go, from `next` on or else from 0 on, and where to look for the next ones.
+/// Finds numbers for `len` elements of `size` bytes, from `next` on or otherwise from 0 on. Returns the first number,
+/// and where to search for the next piece.
 ///
-/// `around` knows of the last piece before a number, with its length, and of the first from there on.
+/// `around` returns the last piece before a number, with its length, and the first piece from that number on.
 fn find_place(
     next: usize,
     (len, size): (usize, usize),
@@ -209,7 +211,7 @@ fn find_place(
     let size = size.max(1);
     let (gap, limit) = (GAP.div_ceil(size), ADDRESSES / size);
     let span = len.checked_add(gap).filter(|span| *span <= limit)?;
-    // Past what is before it, and as often as need be past what is in the way.
+    // Move past the piece before it, and past all pieces in the way.
     let fit = |mut from: usize| {
         if let (Some((first, len)), _) = around(from) {
             from = from.max(first.saturating_add(len).saturating_add(gap));
@@ -229,10 +231,10 @@ fn find_place(
     fit(next).or_else(|| fit(0))
 }
 
-/// Bytes of addresses that a window has at a rank.
+/// Size of the address range of a window at a rank, in bytes.
 const ADDRESSES: usize = 1 << 63;
 
-/// Bytes between two pieces at the least, so that elements behind a piece are not those of the next.
+/// Minimum distance between two pieces, in bytes, so that an access behind a piece does not reach the next one.
 const GAP: usize = 1 << 20;
 
 #[cfg(test)]
@@ -287,7 +289,7 @@ mod tests {
             model.attached.remove(&first);
             before = first;
         }
-        // Near the end: what does not fit there begins anew, past what is still attached.
+        // Near the end: a piece that does not fit there starts again from 0, past pieces that are still attached.
         model.next = ADDRESSES / 8 - GAP;
         let anew = model.attach(GAP).unwrap();
         assert_eq!((stays, anew), (0, 1000 + GAP / 8));

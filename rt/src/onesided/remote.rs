@@ -1,4 +1,4 @@
-//! Operations on a target's memory: loads and stores where this process maps it, else operations of the engine.
+//! Operations on a target's memory: loads and stores if this process maps it, otherwise operations of the engine.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl<T: Wire> Port<T> {
-    /// Writes `buf` to a target, from its element `at` on.
+    /// Writes `buf` to a target, starting at element `at`.
     #[inline]
     #[track_caller]
     pub fn put<B: SendBuf<Elem = T>>(&self, target: &Target, at: usize, buf: B) -> RemoteOp<B> {
@@ -43,7 +43,7 @@ impl<T: Wire> Port<T> {
         )
     }
 
-    /// Fills `buf` from a target, from its element `at` on.
+    /// Fills `buf` from a target, starting at element `at`.
     #[inline]
     #[track_caller]
     pub fn get<B: RecvBuf<Elem = T>>(&self, target: &Target, at: usize, mut buf: B) -> RemoteOp<B> {
@@ -155,7 +155,7 @@ impl<T: Wire> Port<T> {
         RemoteOp::flying(op, &self.comm, (ticket, Core::take_recv), watched)
     }
 
-    /// The bytes of `len` elements from `at` on.
+    /// Returns the byte range of `len` elements from `at` on.
     #[inline]
     fn range(
         &self,
@@ -225,9 +225,9 @@ impl<T: Wire> Port<T> {
     }
 }
 
-/// Numbers, one atomic update each.
+/// Atomic updates, one for each number.
 impl<T: Element> Port<T> {
-    /// Combines each element of `buf` with the target's, from its element `at` on.
+    /// Combines each element of `buf` with the target's elements, starting at element `at`.
     #[track_caller]
     pub fn accumulate<B: SendBuf<Elem = T>>(
         &self,
@@ -261,7 +261,7 @@ impl<T: Element> Port<T> {
         )
     }
 
-    /// As [`accumulate`](Self::accumulate), and leaves in `buf` what the target's elements were.
+    /// Like [`accumulate`](Self::accumulate), and stores the old values of the target's elements in `buf`.
     #[track_caller]
     pub fn get_accumulate<B: RecvBuf<Elem = T>>(
         &self,
@@ -300,7 +300,7 @@ impl<T: Element> Port<T> {
         )
     }
 
-    /// Combines one element, and says what it was.
+    /// Combines one element, and returns its old value.
     #[inline]
     #[track_caller]
     pub fn fetch_op(&self, target: &Target, at: usize, value: T, combine: Combine) -> Fetching<T> {
@@ -313,7 +313,7 @@ impl<T: Element> Port<T> {
         Fetching::one(self.get_accumulate(target, at, [value], combine))
     }
 
-    /// Writes `new` if the element is `expected`, bit by bit; says what it was.
+    /// Writes `new` if the element equals `expected` bit by bit. Returns the old value.
     #[inline]
     #[track_caller]
     pub fn compare_swap(&self, target: &Target, at: usize, expected: T, new: T) -> Fetching<T> {
@@ -331,7 +331,7 @@ impl<T: Element> Port<T> {
         Fetching::two(self.fetch("compare_swap", target, deed, ranges, [expected, new]))
     }
 
-    /// How many elements are in a buffer that has no room for others: they go and come.
+    /// Returns the length of a buffer that is both sent and received into, and so must be full.
     #[inline]
     fn whole<B: RecvBuf<Elem = T>>(
         &self,
@@ -371,7 +371,7 @@ fn in_words(ranges: &[Range<usize>]) -> Ranges {
     Ranges::Blocks(words.collect())
 }
 
-/// A number on its way here. It was started when it was made; dropping it lets it go on by itself.
+/// A fetching update in flight. It has already been started; dropping it detaches it.
 #[must_use = "await it, or drop it: it goes on by itself"]
 pub struct Fetching<T: Element> {
     state: State<T>,
@@ -384,7 +384,7 @@ enum State<T: Element> {
 }
 
 impl<T: Element> Fetching<T> {
-    /// One that is over.
+    /// Creates a completed one.
     #[inline]
     fn done(old: T) -> Self {
         Self {
@@ -392,7 +392,7 @@ impl<T: Element> Fetching<T> {
         }
     }
 
-    /// One that could not even be started.
+    /// Creates one that failed before it started.
     #[doc(hidden)]
     #[cold]
     #[track_caller]
@@ -437,7 +437,7 @@ impl<T: Element> Future for Fetching<T> {
     }
 }
 
-// A number is moved, never pinned.
+// The number is moved, never pinned.
 impl<T: Element> Unpin for Fetching<T> {}
 
 impl<T: Element> fmt::Debug for Fetching<T> {

@@ -1,4 +1,4 @@
-//! The other ends of a window, as this rank has come to know them.
+//! The other ends of a window, as far as this rank knows them.
 
 use std::{
     fmt,
@@ -9,22 +9,22 @@ use ripstop_fabric::memory::Region;
 
 use crate::engine::{Far, Ledger};
 
-/// A rank's end, as another rank reaches it. Lent by an epoch that has access to it, for as long as that is open.
+/// The end of another rank. An epoch with access to it lends it while the epoch is open.
 pub struct Target {
-    /// In the communicator.
+    /// Rank in the communicator.
     pub rank: usize,
     pub(super) world: u32,
     pub(super) ledger: Arc<Ledger>,
-    /// Bytes, from when it has introduced itself.
+    /// Length in bytes, known once that rank has introduced itself.
     len: OnceLock<u64>,
-    /// Where this process loads and stores.
+    /// Memory where this process loads and stores.
     mapped: OnceLock<(Region, usize)>,
-    /// The same end without mapped memory: what is done there waits for a lock that was asked for.
+    /// Same end without mapped memory, for operations that must wait for a requested lock.
     behind: OnceLock<Box<Self>>,
 }
 
-/// The ends that were met, by their rank in the communicator: a digital search tree (after Coffman and Eve 1970) that only grows,
-/// so that it is read without a lock and lends what it holds.
+/// The known ends, by their rank in the communicator. A digital search tree (after Coffman and Eve 1970) that only
+/// grows, so it can be read and lent without a lock.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     root: Child,
@@ -50,7 +50,7 @@ impl Target {
         }
     }
 
-    /// It has introduced itself.
+    /// Records the introduction of this end.
     pub(super) fn learn(&self, far: Far) {
         let _known = self.len.set(far.len);
         if let Some(mapped) = far.mapped {
@@ -58,20 +58,21 @@ impl Target {
         }
     }
 
-    /// Where this process loads and stores.
+    /// Returns the memory where this process loads and stores.
     #[inline]
     pub(super) fn mapped(&self) -> Option<&(Region, usize)> {
         self.mapped.get()
     }
 
-    /// Elements of so many bytes; unknown ones are looked for where they are.
+    /// Returns the number of elements of `size` bytes. If it is unknown, returns the maximum, and the target checks the
+    /// range.
     #[inline]
     pub(super) fn elements(&self, size: usize) -> usize {
         let bytes = self.len.get().map(|&len| usize::try_from(len));
         bytes.map_or(usize::MAX, |len| len.unwrap_or(usize::MAX)) / size
     }
 
-    /// The same end, for operations that have to wait at its door.
+    /// Returns the same end, for operations that must wait for a lock.
     pub(super) fn behind_the_door(&self) -> &Self {
         let outside = || {
             let target = Self::new(self.rank, self.world, Arc::clone(&self.ledger));
@@ -85,20 +86,20 @@ impl Target {
 }
 
 impl Targets {
-    /// The end of this rank, if it was met.
+    /// Returns the end of this rank, if it is known.
     #[inline]
     pub(super) fn find(&self, rank: usize) -> Option<&Target> {
         self.place(rank).get().map(|node| &node.target)
     }
 
-    /// Meets it.
+    /// Adds an end.
     pub(super) fn meet(&self, target: Target) -> &Target {
         let rank = target.rank;
         let mut node = Box::new(Node {
             target,
             children: Default::default(),
         });
-        // Where another thread has just met another rank, one has to look further down.
+        // If another thread has just added another rank here, continue further down.
         while let Err(again) = self.place(rank).set(node) {
             node = again;
             if let Some(met) = self.find(rank) {
@@ -109,7 +110,7 @@ impl Targets {
         met.expect("what was just met")
     }
 
-    /// Where a rank is, or would be.
+    /// Returns the place of a rank, or the place where it would be added.
     #[inline]
     fn place(&self, rank: usize) -> &Child {
         let (mut place, mut bits) = (&self.root, rank);
