@@ -24,8 +24,7 @@ use crate::{
 ///
 /// Each call starts when it is made and proceeds while the application computes. It returns a future that owns the buffers and
 /// gives them back. Several may be in flight, and they may be awaited in any order; a dropped future detaches its collective,
-/// which still completes. The order counts within each communicator alone. Threads that share a communicator must keep the
-/// order themselves.
+/// which still completes. Each communicator has an order of its own, which threads that share it must keep.
 ///
 /// All ranks must agree on the operation, the root, the element type, the counts, a reduction's operator, and the algorithm if
 /// one is [named](Self::tuned). If two ranks disagree, the collective fails with [`Mismatch`] on every rank, and the error
@@ -116,8 +115,7 @@ pub trait Collectives {
         start::exchange(self, &ask, (send, recv))
     }
 
-    /// Gives every rank its block of `block` of `root`'s elements. `send` of the other ranks is not read and may be an empty
-    /// vector.
+    /// Gives every rank its block of `block` of `root`'s elements. `send` of the other ranks is not read and may be empty.
     #[track_caller]
     fn scatter<S: SendBuf>(&self, root: usize, send: S, block: usize) -> FreshOp<S> {
         let ask = Ask::of(Verb::Scatter, "scatter").root(root).len(block);
@@ -219,8 +217,7 @@ pub trait Collectives {
     }
 
     /// Like [`all_to_all`](Self::all_to_all), with blocks of `send_counts[j]` elements for rank `j`, and `recv_counts[i]` from
-    /// rank `i`. Each pair of ranks exchanges a message, even an empty one. With few neighbors, use
-    /// [neighborhoods](crate::Neighborhood).
+    /// rank `i`. Each pair of ranks exchanges a message, even an empty one. With few neighbors, see [`Graph`].
     #[track_caller]
     fn all_to_all_v<S: SendBuf>(
         &self,

@@ -18,9 +18,9 @@ use ripstop_rt::{
 
 use crate::{limit::Limit, operations::operations};
 
-/// Waits for targets to post; ends in an [`Access`].
+/// Waits for targets to post, and resolves to an [`Access`].
 ///
-/// Dropping it takes it back: nothing has been started.
+/// Dropping it cancels the wait; no epoch has been started.
 #[must_use = "nothing is started before it was awaited"]
 pub struct Start<'w, T: Wire> {
     state: State<'w, T>,
@@ -51,8 +51,8 @@ impl<'w, T: Wire> Start<'w, T> {
         }
     }
 
-    /// Gives up after this time, with [`NeverPosted`](ripstop_rt::ErrorKind::NeverPosted): the error names the window, the
-    /// first target that had not posted, and the line of the call.
+    /// Gives up after this time with [`NeverPosted`](ripstop_rt::ErrorKind::NeverPosted). The error names the window, the first
+    /// target that had not posted, and the line of the call.
     pub fn timeout(mut self, after: Duration) -> Self {
         if let State::Waiting(port, _) = &self.state {
             self.limit = Some(Limit::new(port.comm(), after));
@@ -100,12 +100,12 @@ impl<T: Wire> fmt::Debug for Start<'_, T> {
     }
 }
 
-/// The targets that were named have opened their memory to us.
+/// An access epoch: the named targets have opened their memory to this rank.
 ///
-/// Holding one proves that each of them waits for our [`complete`](Self::complete) before it touches its memory. It does not
-/// prove that they are alive.
+/// While it lives, each of these targets waits for [`complete`](Self::complete) before it touches its memory. A target may
+/// still have died.
 ///
-/// Dropping it completes it, without waiting.
+/// Dropping it completes the epoch, without waiting.
 #[derive(Debug)]
 #[must_use = "the targets wait for `complete`"]
 pub struct Access<'w, T: Wire> {
@@ -113,10 +113,10 @@ pub struct Access<'w, T: Wire> {
 }
 
 impl<'w, T: Wire> Access<'w, T> {
-    /// Ends the epoch: waits until no operation of it is under way, and tells the targets.
+    /// Ends the epoch: waits until none of its operations is in flight, and notifies the targets.
     ///
     /// # Errors
-    /// A target failed or finished; the others were told all the same.
+    /// A target failed or finished; the other targets were notified all the same.
     #[track_caller]
     pub fn complete(self) -> impl Future<Output = Result<()>> + Send + use<'w, T> {
         let mut visit = self.visit;

@@ -11,13 +11,12 @@ use ripstop_rt::{Result, buffer::Wire, onesided::Port};
 
 use crate::{Start, limit::Limit};
 
-/// Our memory is open to the origins that were named.
+/// An exposure epoch: this rank's memory is open to the named origins.
 ///
-/// Holding one proves that nobody else in this process can touch the memory as a slice. It does not prove that anybody has
-/// come.
+/// While it lives, no other code of this process can have the memory as a slice. The origins may not have come yet.
 ///
-/// Dropping it leaves the epoch open: the memory is out of reach until [`Window::resume`](crate::Window::resume) gives it
-/// back and it was waited for.
+/// Dropping it leaves the epoch open. The memory is inaccessible until [`Window::resume`](crate::Window::resume) returns the
+/// exposure and it was waited for.
 #[derive(Debug)]
 #[must_use = "the memory is out of reach until `wait`"]
 pub struct Exposure<'w, T: Wire> {
@@ -29,11 +28,11 @@ impl<'w, T: Wire> Exposure<'w, T> {
         Self { port }
     }
 
-    /// Waits until every origin has completed its access, and gives the memory back, with what they put there.
+    /// Waits until every origin has completed its access, and returns the memory with what they put there.
     ///
     /// # Errors
-    /// An origin failed, finished or freed its window before that. All the others have completed then, the epoch is over and
-    /// the memory is the window's again.
+    /// An origin failed, finished or freed its window before it completed. By then all other origins have completed, the epoch
+    /// has ended and the memory is the window's again.
     #[track_caller]
     pub fn wait(self) -> Wait<'w, T> {
         Wait {
@@ -43,38 +42,38 @@ impl<'w, T: Wire> Exposure<'w, T> {
         }
     }
 
-    /// Whether [`wait`](Self::wait) would not wait.
+    /// Returns true if [`wait`](Self::wait) would not wait.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.port.is_over()
     }
 
-    /// As [`Window::start`](crate::Window::start), while the own memory is exposed.
+    /// Like [`Window::start`](crate::Window::start), while this rank's own memory is exposed.
     ///
     /// # Errors
-    /// As [`Window::start`](crate::Window::start).
+    /// Those of [`Window::start`](crate::Window::start).
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
         Start::new(self.port, targets, Location::caller())
     }
 }
 
-/// Waits for all origins to complete; ends in the own memory.
+/// Waits for all origins to complete, and resolves to this rank's memory.
 ///
-/// Dropping it is as dropping the [`Exposure`].
+/// Dropping it has the effect of dropping the [`Exposure`].
 #[derive(Debug)]
 #[must_use = "the memory is out of reach until this has ended"]
 pub struct Wait<'w, T: Wire> {
-    /// Until it has ended.
+    /// `None` once the wait has ended.
     port: Option<&'w mut Port<T>>,
     limit: Option<Limit>,
     at: &'static Location<'static>,
 }
 
 impl<T: Wire> Wait<'_, T> {
-    /// Gives up after this time, with [`NeverCompleted`](ripstop_rt::ErrorKind::NeverCompleted): the error names the window, the
+    /// Gives up after this time with [`NeverCompleted`](ripstop_rt::ErrorKind::NeverCompleted). The error names the window, the
     /// first origin that had not completed, and the line of the call. The memory is still exposed then, and
-    /// [`Window::resume`](crate::Window::resume) gives the exposure back.
+    /// [`Window::resume`](crate::Window::resume) returns the exposure.
     pub fn timeout(mut self, after: Duration) -> Self {
         self.limit = self
             .port

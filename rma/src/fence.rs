@@ -1,4 +1,4 @@
-//! Fences: everybody opens, everybody accesses, everybody closes.
+//! Fences: all ranks open their memory, all access it, all close it.
 
 use std::panic::Location;
 
@@ -11,9 +11,9 @@ use ripstop_rt::{
 
 use crate::operations::operations;
 
-/// Everybody's memory is open to everybody.
+/// An epoch in which the memory of every rank is open to every rank.
 ///
-/// Dropping it leaves the epoch open: the memory is out of reach until another [`Window::fence`](crate::Window::fence) was
+/// Dropping it leaves the epoch open. The memory is inaccessible until another [`Window::fence`](crate::Window::fence) has
 /// ended.
 #[derive(Debug)]
 #[must_use = "the memory is out of reach until `end`"]
@@ -34,10 +34,10 @@ impl<'w, T: Wire> Fence<'w, T> {
         })
     }
 
-    /// Ends this epoch and begins the next: everything put before it is there, on all ranks. Collective.
+    /// Ends this epoch and begins the next one. All earlier puts are complete on all ranks. Collective.
     ///
     /// # Errors
-    /// A member failed, or finished without coming here.
+    /// A member failed, or finished without calling this.
     #[track_caller]
     pub fn fence(self) -> impl Future<Output = Result<Self>> + Send + use<'w, T> {
         let at = Location::caller();
@@ -48,12 +48,12 @@ impl<'w, T: Wire> Fence<'w, T> {
         })
     }
 
-    /// Ends this epoch, and gives the memory back. Collective: all ranks end the same epoch.
+    /// Ends this epoch, and returns the memory. Collective: all ranks end the same epoch.
     ///
     /// # Errors
-    /// A member failed, finished without coming here, or called [`fence`](Self::fence) instead, and would go on to write to
-    /// this memory: `Mismatch`, or `Aborted` at those who hear of it from others, on all ranks. There are no more fences of this
-    /// window then, and the memory does not come back: drop the window.
+    /// A member failed, finished without calling this, or called [`fence`](Self::fence) instead and would go on to write to
+    /// this memory. The last case is `Mismatch`, or `Aborted` on ranks that learn of it from others, on all ranks. The window
+    /// then allows no more fences, and the memory does not come back: drop the window.
     #[track_caller]
     pub fn end(self) -> impl Future<Output = Result<&'w mut [T]>> + Send + use<'w, T> {
         let at = Location::caller();

@@ -1,50 +1,51 @@
 //! One-sided windows with epochs as values.
 //!
-//! A [`Window`] is memory of every rank of a communicator that others may write and read without a word from its owner. Who
-//! may do that, and when, is said by *epochs*, and an epoch is a value: it is there while it is open, and the calls that an
-//! epoch allows are its methods. A put outside of an epoch is not an error at run time, it does not compile.
+//! A [`Window`] is memory of every rank of a communicator that other ranks may write and read without any call of its owner.
+//! *Epochs* determine which ranks may do that, and when. An epoch is a value: the value lives while the epoch is open, and the
+//! accesses that the epoch allows are its methods. So a put outside of an epoch is not an error at run time; it does not
+//! compile.
 //!
 //! | value | made by | means |
 //! |---|---|---|
-//! | [`Exposure`] | [`Window::post`] | these origins may access our memory; we may not, until [`wait`](Exposure::wait) |
-//! | [`Access`] | [`Window::start`] | these targets have posted; put and get, until [`complete`](Access::complete) |
-//! | [`Fence`] | [`Window::fence`] | everybody may access everybody's memory, until the next fence |
-//! | [`Locked`] | [`PassiveWindow::lock`] | we may access these ranks' memory, which they never have to say a word about |
-//! | [`SelfLock`] | [`PassiveWindow::lock_self`] | nobody else may access our memory |
+//! | [`Exposure`] | [`Window::post`] | the named origins may access our memory; we may not, until [`wait`](Exposure::wait) |
+//! | [`Access`] | [`Window::start`] | the named targets have posted; put and get, until [`complete`](Access::complete) |
+//! | [`Fence`] | [`Window::fence`] | every rank may access the memory of every rank, until the next fence |
+//! | [`Locked`] | [`PassiveWindow::lock`] | this rank may access the memory of these ranks, without any call on their side |
+//! | [`SelfLock`] | [`PassiveWindow::lock_self`] | no other rank may access this rank's memory |
 //!
-//! # Who owns memory
+//! # Memory and its owner
 //!
-//! The window owns its memory and lends it as `&mut [T]` between epochs only. `post` borrows the window, so the memory
-//! cannot be touched while the exposure lives; if the exposure is leaked instead of waited for, [`Window::local_mut`] panics,
-//! because forgetting a value ends the borrow and not the epoch ([`Window::resume`] gives it back). Operations own their
-//! buffers and give them back. Dropping any of these futures or values at any time leaks at the most.
+//! The window owns its memory and lends it as `&mut [T]` between epochs only. `post` borrows the window, so the memory cannot
+//! be touched while the exposure lives. If the exposure is leaked instead of waited for, the borrow ends but the epoch does
+//! not: [`Window::local_mut`] panics, and [`Window::resume`] returns the exposure. Operations own their buffers and give them
+//! back. Dropping any of these futures or values at any time leaks memory at worst.
 //!
-//! # What is kept
+//! # State per neighbor
 //!
-//! Between two neighbours there are two numbers in each direction: how often the one has posted to the other, and how many
-//! accesses of the other are complete: 32 bytes for each, with what it takes to wake who waits. Where neighbours map them each
-//! has a cache line of its own, because who waits for the one must not take the other from who is about to write it. They only
-//! grow; no flag is ever reset, so nothing can overtake anything. For ranks that are no neighbours nothing is kept, and
-//! neighbours need not be named before they are used.
+//! Two ranks that use a window together keep two numbers in each direction: how often one has posted to the other, and how many
+//! accesses of the other are complete. Each takes 32 bytes, with what is needed to wake a waiting rank. If the ranks map these
+//! numbers, each has a cache line of its own, so that a rank that waits for one does not take the line from a rank that is
+//! about to write the other. The numbers only grow and no flag is ever reset, so a late or repeated update does no harm.
+//! Nothing is kept for ranks that do not use the window together, and neighbors need not be named before their first use.
 //!
 //! # Order and atomicity (after MPI-4, chapter 12)
 //!
-//! - Puts and gets of one epoch are not ordered among each other, also not to the same place; overlapping ones may tear.
-//!   Each is complete at its target when the epoch is: when `wait` returns there, or the fence.
-//! - [`accumulate`](Access::accumulate) and its relatives are atomic for each element, towards each other and towards
-//!   [`SharedView`], not towards puts and gets; they are not ordered either.
-//! - [`flush`](Locked::flush) waits until what was started before is complete at the target; a get or a fetch is when its
+//! - Puts and gets of one epoch are not ordered with each other, even at the same place; overlapping ones may tear. Each is
+//!   complete at its target when the epoch is: when `wait` returns there, or the fence.
+//! - [`accumulate`](Access::accumulate) and similar operations are atomic for each element, with respect to each other and to
+//!   [`SharedView`], but not to puts and gets. They are not ordered either.
+//! - [`flush`](Locked::flush) waits until earlier operations are complete at the target; a get or a fetch is complete when its
 //!   future is ready.
-//! - An operation's future is ready when its buffer is free again, and for a get when it is filled. That says nothing about
-//!   the target, except for a get.
+//! - The future of an operation is ready when its buffer is free again, and for a get when the buffer is filled. Except for a
+//!   get, that says nothing about the target.
 //!
 //! # Failure
 //!
-//! An epoch ends also when a neighbour dies in it, with [`PeerFailed`](ripstop_rt::ErrorKind::PeerFailed), and only after all
-//! the others have completed: then the memory is the owner's again, with whatever the dead one had written. A fence fails on all
-//! ranks when one fails, finishes without coming to it, or comes to a fence of the other kind; as others may still be in its
-//! epoch then, the memory does not come back. Freeing a window
-//! that others still use gives them [`NoWindow`](ripstop_rt::ErrorKind::NoWindow).
+//! An epoch also ends when a neighbor dies in it: with [`PeerFailed`](ripstop_rt::ErrorKind::PeerFailed), and only after all
+//! other neighbors have completed. Then the memory is the owner's again, with whatever the dead rank had written. A fence fails
+//! on all ranks if one rank fails, finishes without calling it, or calls a fence of the other kind. Other ranks may still be in
+//! the epoch of that fence then, so the memory does not come back. If a rank frees a window that others still use, they get
+//! [`NoWindow`](ripstop_rt::ErrorKind::NoWindow).
 //!
 //! # What does not compile
 //!

@@ -9,7 +9,7 @@ use std::{
 
 use ripstop_rt::Comm;
 
-/// When a future gives up.
+/// The time limit of a future.
 pub(crate) struct Limit {
     after: Duration,
     sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -21,7 +21,7 @@ impl Limit {
         Self { after, sleep }
     }
 
-    /// Ready when it has passed, with how long it was.
+    /// Completes when the limit has passed, and returns its length.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
         self.sleep.as_mut().poll(cx).map(|()| self.after)
     }

@@ -1,11 +1,11 @@
-//! What an epoch allows: the same operations on all kinds of epochs.
+//! The operations that an epoch allows, the same on all kinds of epochs.
 
 use std::{iter, ops::Range};
 
 use ripstop_rt::buffer::Layout;
 
-/// The blocks of a layout, in order, for a buffer of `len` elements. Of another length there is one, which is refused for that,
-/// however many there would have been.
+/// Returns the blocks of a layout, in order, for a buffer of `len` elements. If `len` does not fit the layout, returns one
+/// block of the layout's whole length, which is refused for that. This bounds the time and memory of a wrong call.
 pub(crate) fn blocks(layout: &Layout, len: usize) -> Vec<Range<usize>> {
     let all = layout.block.saturating_mul(layout.count);
     if all != len || all == 0 {
@@ -19,16 +19,15 @@ pub(crate) fn blocks(layout: &Layout, len: usize) -> Vec<Range<usize>> {
     (0..layout.count).map(|nth| block(start(nth))).collect()
 }
 
-/// The operations, as methods of an epoch that has a `port` and lends a `target`.
+/// Implements the operations as methods of an epoch that has a `port` and lends a `target`.
 macro_rules! operations {
     ($epoch:ident) => {
-        /// Puts and gets. Each starts when it is called; the buffer comes back with its future.
+        /// Puts and gets. Each starts when it is called; its future returns the buffer.
         impl<T: Wire> $epoch<'_, T> {
             /// Writes `buf` to the memory of `rank`, from its element `at` on.
-            ///
             /// # Errors
-            /// Of the future: a rank that this epoch does not access, elements that the target does not have, a target that
-            /// failed or finished. All carry the buffer.
+            /// The future fails for a rank that this epoch does not access, elements that the target does not have, and a
+            /// target that failed or finished. Each error carries the buffer.
             #[inline]
             #[track_caller]
             pub fn put<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
@@ -46,7 +45,7 @@ macro_rules! operations {
             /// Fills `buf` from the memory of `rank`, from its element `at` on. An empty vector is filled to its capacity.
             ///
             /// # Errors
-            /// As [`put`](Self::put).
+            /// Those of [`put`](Self::put).
             #[inline]
             #[track_caller]
             pub fn get<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
@@ -61,11 +60,12 @@ macro_rules! operations {
                 }
             }
 
-            /// Writes `buf` to blocks of the memory of `rank` that lie at a regular distance: a column of a matrix, say.
-            /// What is to be gathered on this side is for [`BufExt::strided`](ripstop_rt::buffer::BufExt::strided).
+            /// Writes `buf` to blocks of the memory of `rank` at a regular distance, for example a column of a matrix. Use
+            /// [`BufExt::strided`](ripstop_rt::buffer::BufExt::strided) for a buffer whose elements lie at a distance on this
+            /// side.
             ///
             /// # Errors
-            /// As [`put`](Self::put); and a layout with more or fewer elements than `buf`.
+            /// Those of [`put`](Self::put); and a layout with more or fewer elements than `buf`.
             #[track_caller]
             pub fn put_strided<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
@@ -77,10 +77,10 @@ macro_rules! operations {
                 self.put_indexed(rank, &blocks, buf)
             }
 
-            /// Fills `buf` from blocks of the memory of `rank` that lie at a regular distance.
+            /// Fills `buf` from blocks of the memory of `rank` at a regular distance.
             ///
             /// # Errors
-            /// As [`put_strided`](Self::put_strided).
+            /// Those of [`put_strided`](Self::put_strided).
             #[track_caller]
             pub fn get_strided<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
@@ -96,7 +96,7 @@ macro_rules! operations {
             /// Writes `buf`, one block after the other, to these ranges of the elements of `rank`.
             ///
             /// # Errors
-            /// As [`put`](Self::put); and blocks that together are longer or shorter than `buf`.
+            /// Those of [`put`](Self::put); and blocks that together are longer or shorter than `buf`.
             #[track_caller]
             pub fn put_indexed<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
@@ -113,7 +113,7 @@ macro_rules! operations {
             /// Fills `buf`, one block after the other, from these ranges of the elements of `rank`.
             ///
             /// # Errors
-            /// As [`put_indexed`](Self::put_indexed).
+            /// Those of [`put_indexed`](Self::put_indexed).
             #[track_caller]
             pub fn get_indexed<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
@@ -128,12 +128,12 @@ macro_rules! operations {
             }
         }
 
-        /// Updates of numbers. Each element is updated atomically.
+        /// Atomic updates of numbers. Each element is updated atomically.
         impl<T: $crate::Element> $epoch<'_, T> {
-            /// Combines each element of `buf` with that of `rank`, from its element `at` on.
+            /// Combines each element of `buf` with one of `rank`, from its element `at` on.
             ///
             /// # Errors
-            /// As [`put`](Self::put); and a bitwise combination of floating-point numbers.
+            /// Those of [`put`](Self::put); and a bitwise combination of floating-point numbers.
             #[track_caller]
             pub fn accumulate<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
@@ -148,10 +148,10 @@ macro_rules! operations {
                 }
             }
 
-            /// As [`accumulate`](Self::accumulate); `buf` comes back with what the elements of `rank` were before.
+            /// Like [`accumulate`](Self::accumulate); `buf` returns with the earlier elements of `rank`.
             ///
             /// # Errors
-            /// As [`accumulate`](Self::accumulate).
+            /// Those of [`accumulate`](Self::accumulate).
             #[track_caller]
             pub fn get_accumulate<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
                 &self,
@@ -166,20 +166,20 @@ macro_rules! operations {
                 }
             }
 
-            /// Adds to one element of `rank`, and says what it was before.
+            /// Adds to one element of `rank`, and returns its earlier value.
             ///
             /// # Errors
-            /// As [`put`](Self::put).
+            /// Those of [`put`](Self::put).
             #[inline]
             #[track_caller]
             pub fn fetch_add(&self, rank: usize, at: usize, value: T) -> $crate::Fetching<T> {
                 self.fetch_op(rank, at, value, $crate::Combine::Sum)
             }
 
-            /// Combines one element of `rank` with `value`, and says what it was before.
+            /// Combines one element of `rank` with `value`, and returns its earlier value.
             ///
             /// # Errors
-            /// As [`accumulate`](Self::accumulate).
+            /// Those of [`accumulate`](Self::accumulate).
             #[inline]
             #[track_caller]
             pub fn fetch_op(
@@ -195,10 +195,10 @@ macro_rules! operations {
                 }
             }
 
-            /// Writes `new` to one element of `rank` if it is `expected`, bit by bit; says what it was before.
+            /// Writes `new` to one element of `rank` if its bits equal those of `expected`; returns its earlier value.
             ///
             /// # Errors
-            /// As [`put`](Self::put).
+            /// Those of [`put`](Self::put).
             #[inline]
             #[track_caller]
             pub fn compare_swap(

@@ -1,4 +1,4 @@
-//! Passive targets: whoever has a lock accesses memory, and its owner says nothing.
+//! Passive targets: a rank that holds a lock accesses memory, without any call of the memory's owner.
 
 use std::{fmt, future::poll_fn, panic::Location};
 
@@ -14,7 +14,7 @@ use crate::operations::operations;
 /// Memory of `T` on every rank of a communicator, for passive-target access: made by
 /// [`Window::into_passive`](crate::Window::into_passive).
 ///
-/// Holding one proves nothing about the memory: others may write at any time.
+/// Other ranks may write to the memory at any time, so there is no slice of it.
 pub struct PassiveWindow<T: Wire> {
     port: Port<T>,
 }
@@ -24,30 +24,29 @@ impl<T: Wire> PassiveWindow<T> {
         Self { port }
     }
 
-    /// Elements of this rank.
+    /// Returns the number of this rank's elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.port.len()
     }
 
-    /// Whether this rank has no elements.
+    /// Returns true if this rank has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.port.is_empty()
     }
 
-    /// The communicator that it was made on.
+    /// Returns the communicator on which the window was made.
     #[must_use]
     pub fn comm(&self) -> &Comm {
         self.port.comm()
     }
 
-    /// Waits for the lock of a rank: together with others that share it, or alone. Locks are handed out in the order in which
-    /// they were asked for.
+    /// Waits for the lock of a rank, either shared or exclusive. Locks are granted in the order in which they were asked for.
     ///
     /// # Errors
     /// A rank that is out of range, that failed, finished or freed its window, whose window has elements of another type, or at
-    /// which this rank has a lock.
+    /// which this rank already has a lock.
     #[track_caller]
     pub fn lock(
         &self,
@@ -61,11 +60,11 @@ impl<T: Wire> PassiveWindow<T> {
         )
     }
 
-    /// A shared lock of every rank. Asks nobody, whatever their number: the first operation on a rank's memory asks for its lock,
-    /// and is carried out when that is there, which a [`flush`](Locked::flush) waits for.
+    /// Returns a shared lock of every rank, without asking any of them. The first operation on a rank's memory asks for that
+    /// rank's lock and runs once the lock is granted; a [`flush`](Locked::flush) waits for that.
     ///
     /// # Errors
-    /// This rank has a lock. Later, of operations: as [`lock`](Self::lock).
+    /// This rank already has a lock. Operations fail later, with the errors of [`lock`](Self::lock).
     #[track_caller]
     pub fn lock_all(&self) -> impl Future<Output = Result<Locked<'_, T>>> {
         called_at(Location::caller(), async move {
@@ -75,10 +74,10 @@ impl<T: Wire> PassiveWindow<T> {
         })
     }
 
-    /// Waits until nobody else has a lock of this rank's memory, and gives it as a slice while the lock is held.
+    /// Waits until no other rank holds a lock of this rank's memory, and returns the memory as a slice while the lock is held.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Those of [`lock`](Self::lock).
     #[track_caller]
     pub fn lock_self(&mut self) -> impl Future<Output = Result<SelfLock<'_, T>>> {
         called_at(Location::caller(), async move {
@@ -90,17 +89,17 @@ impl<T: Wire> PassiveWindow<T> {
         })
     }
 
-    /// This rank's elements, while others may write them.
+    /// Returns this rank's elements, while other ranks may write them.
     #[must_use]
     pub fn shared(&self) -> SharedView<'_, T> {
         SharedView { port: &self.port }
     }
 
-    /// Frees the window when all members have come here and nothing of theirs is under way, and gives its memory back, whether it
-    /// was the caller's or not.
+    /// Frees the window when all members have called this and none of their operations is in flight. Returns the memory, even
+    /// if the window had allocated it.
     ///
     /// # Errors
-    /// As [`free`](Self::free). The memory is lost then: others may still write to it.
+    /// Those of [`free`](Self::free). The memory is lost then, because other ranks may still write to it.
     #[track_caller]
     pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> + Send + use<T> {
         let at = Location::caller();
@@ -108,7 +107,7 @@ impl<T: Wire> PassiveWindow<T> {
         called_at(at, async move { ended.await?.into_memory() })
     }
 
-    /// Frees the window when all members have come here and nothing of theirs is under way.
+    /// Frees the window when all members have called this and none of their operations is in flight.
     ///
     /// # Errors
     /// A member failed.
@@ -128,10 +127,10 @@ impl<T: Wire> fmt::Debug for PassiveWindow<T> {
 
 /// The lock of a rank's memory, or of every rank's.
 ///
-/// Holding one proves that no other rank has an exclusive lock there, and if it is exclusive, that no other has any. That of
-/// every rank proves it for the ranks with which an operation was started and is over.
+/// While it lives, no other rank has an exclusive lock there, and if this lock is exclusive, no other rank has any. For a lock
+/// of every rank, this is true of the ranks on which an operation was started and has completed.
 ///
-/// Dropping it gives the locks back, as soon as no operation of this rank is under way there.
+/// Dropping it releases the locks as soon as no operation of this rank is in flight there.
 #[derive(Debug)]
 #[must_use = "the locks are given back when this is dropped"]
 pub struct Locked<'w, T: Wire> {
@@ -144,11 +143,11 @@ impl<'w, T: Wire> Locked<'w, T> {
         Ok(Self { locking })
     }
 
-    /// Waits until all that was started towards this rank is complete there. Nothing to wait for, and no message, where the
-    /// memory is mapped.
+    /// Waits until all operations started on this rank are complete there. If the memory is mapped, there is nothing to wait
+    /// for and no message.
     ///
     /// # Errors
-    /// A rank that is not locked, or that failed: what was put to it is lost.
+    /// A rank that is not locked, or that failed; puts to it are lost.
     #[inline]
     #[track_caller]
     pub fn flush(&self, rank: usize) -> impl Future<Output = Result<()>> {
@@ -167,12 +166,12 @@ impl<'w, T: Wire> Locked<'w, T> {
         })
     }
 
-    /// As [`flush`](Self::flush), towards all.
+    /// Like [`flush`](Self::flush), for all ranks.
     pub async fn flush_all(&self) {
         self.port().quiet(None).await;
     }
 
-    /// Waits until the buffers of all that was started towards this rank are free, also those of futures that were dropped.
+    /// Waits until the buffers of all operations started on this rank are free, including those of dropped futures.
     ///
     /// # Errors
     /// A rank that is not locked.
@@ -181,12 +180,12 @@ impl<'w, T: Wire> Locked<'w, T> {
         self.flush(rank)
     }
 
-    /// Gives the locks back, when all that was started is complete.
+    /// Releases the locks once all started operations are complete.
     pub async fn unlock(self) {
         self.flush_all().await;
     }
 
-    /// Keeps the lock.
+    /// Keeps the lock after this value is dropped.
     fn keep(self) {
         self.locking.keep();
     }
@@ -206,7 +205,7 @@ operations!(Locked);
 
 /// The exclusive lock of this rank's own memory.
 ///
-/// Dropping it gives the lock back.
+/// Dropping it releases the lock.
 #[derive(Debug)]
 #[must_use = "the lock is given back when this is dropped"]
 pub struct SelfLock<'w, T: Wire> {
@@ -214,7 +213,7 @@ pub struct SelfLock<'w, T: Wire> {
 }
 
 impl<T: Wire> SelfLock<'_, T> {
-    /// This rank's elements.
+    /// Returns this rank's elements.
     ///
     /// # Panics
     /// Never: the lock is held.
@@ -234,17 +233,17 @@ impl<T: Wire> Drop for SelfLock<'_, T> {
     }
 }
 
-/// This rank's elements while others may write them: each is read or written atomically.
+/// This rank's elements while other ranks may write them: each is read or written atomically.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedView<'w, T: Wire> {
     port: &'w Port<T>,
 }
 
 impl<T: Element> SharedView<'_, T> {
-    /// The element `at`.
+    /// Returns the element `at`.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// Panics if `at` is out of range.
     #[must_use]
     #[track_caller]
     pub fn get(&self, at: usize) -> T {
@@ -255,7 +254,7 @@ impl<T: Element> SharedView<'_, T> {
     /// Writes the element `at`.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// Panics if `at` is out of range.
     #[track_caller]
     pub fn set(&self, at: usize, value: T) {
         let stored = self.port.store(at, value);

@@ -13,44 +13,45 @@ use crate::{Exposure, Fence, PassiveWindow, Start};
 
 /// Memory of `T` on every rank of a communicator, for active-target access.
 ///
-/// Holding one proves that every member has made its end. It does not prove that the members are alive.
+/// Every member has made its end. A member may have died since.
 ///
-/// Dropping it frees this rank's end at once: neighbours that come later get errors. [`free`](Self::free) waits for them.
+/// Dropping it frees this rank's end immediately; neighbors that access it later get errors. [`free`](Self::free) waits for
+/// them.
 pub struct Window<T: Wire> {
     port: Port<T>,
 }
 
-/// Making and freeing: all ranks of the communicator together, in the same order as other collectives. Each of these is started
-/// when it is called, and goes on by itself; a window that no task takes is dropped as soon as it is made, and one that is freed
-/// stays until all members have freed theirs, also if its future is dropped.
+/// Making and freeing: all ranks of the communicator call these together, in the same order as other collectives. Each starts
+/// when it is called, and proceeds by itself. A window whose future was dropped is dropped as soon as it is made. A window that
+/// is freed stays until all members have freed theirs, even if the future is dropped.
 impl<T: Wire> Window<T> {
-    /// A window with `len` zeroed elements on this rank, in memory that peers of the node map. Each rank chooses its own
+    /// Makes a window with `len` zeroed elements on this rank, in memory that peers of the node map. Each rank chooses its own
     /// length.
     ///
     /// # Errors
-    /// No memory, or a member that failed.
+    /// There is no memory, or a member failed.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let port = Port::allocate(comm, len);
         async move { Ok(Self { port: port.await? }) }
     }
 
-    /// A window with this rank's elements in a buffer that the caller has: one of [`Comm::alloc`], or a part of it. Ranks may
-    /// bring different lengths, also buffers of nothing.
+    /// Makes a window with this rank's elements in a buffer of the caller: one of [`Comm::alloc`], or a part of it. Ranks may
+    /// pass different lengths, and empty buffers.
     ///
     /// # Errors
-    /// A member that failed.
+    /// A member failed.
     #[track_caller]
     pub fn over(comm: &Comm, buf: RegBuf<T>) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let port = Port::over(comm, buf);
         async move { Ok(Self { port: port.await? }) }
     }
 
-    /// As [`allocate`](Self::allocate), with the elements of a vector. They are copied to where peers map them: a put into memory
-    /// that nobody maps is a system call or a message each time, and this is one copy.
+    /// Like [`allocate`](Self::allocate), with the elements of a vector. They are copied to memory that peers map: this is one
+    /// copy, while a put into unmapped memory is a system call or a message each time.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate). The elements are lost then.
+    /// Those of [`allocate`](Self::allocate). The elements are lost then.
     #[track_caller]
     pub fn from_vec(
         comm: &Comm,
@@ -59,26 +60,27 @@ impl<T: Wire> Window<T> {
         let port = Port::allocate(comm, elems.len());
         called_at(Location::caller(), async move {
             let mut port = port.await?;
-            // Nobody is let in yet.
+            // No peer can access the memory yet.
             port.local_mut()?.copy_from_slice(&elems);
             Ok(Self { port })
         })
     }
 
-    /// As [`into_buffer`](Self::into_buffer), copied into a vector.
+    /// Like [`into_buffer`](Self::into_buffer), copied into a vector.
     ///
     /// # Errors
-    /// As [`into_buffer`](Self::into_buffer).
+    /// Those of [`into_buffer`](Self::into_buffer).
     #[track_caller]
     pub fn into_vec(self) -> impl Future<Output = Result<Vec<T>>> + Send + use<T> {
         let ended = self.into_buffer();
         async move { Ok(ended.await?.to_vec()) }
     }
 
-    /// A window without elements, to which each rank attaches buffers, and detaches them, when it likes.
+    /// Makes a window without elements, to which each rank attaches buffers, and detaches them, at any time.
     ///
-    /// The runtime of the target carries out what is done to them, by messages, also on the own node: so a piece that was
-    /// detached is out of everybody's reach at once, and memory that stays is better off in another window.
+    /// The runtime of the target carries out the operations on attached buffers, by messages, even on the same node. So a
+    /// detached piece is immediately out of reach of all ranks. Memory that stays belongs in another window, where access is
+    /// faster.
     ///
     /// ```no_run
     /// # use ripstop_rma::Window;
@@ -101,8 +103,8 @@ impl<T: Wire> Window<T> {
         async move { Ok(Self { port: port.await? }) }
     }
 
-    /// Meets these ranks, so that the first epoch with them costs what every other does. Neighbours that were not met are
-    /// met when they are used first, at the price of a message each way. Not collective: they have nothing to do for it.
+    /// Exchanges keys with these ranks in advance, so that the first epoch with them costs no more than later ones. Keys of other
+    /// neighbors are exchanged at their first use, with a message each way. Not collective: the named ranks call nothing.
     ///
     /// ```no_run
     /// # async fn ring(world: ripstop_rt::Comm, [left, right]: [usize; 2]) -> ripstop_rt::Result<()> {
@@ -122,10 +124,10 @@ impl<T: Wire> Window<T> {
         called_at(Location::caller(), self.port.introduce(neighbours))
     }
 
-    /// Frees the window when all members have come here, and gives its memory back, whether it was the caller's or not.
+    /// Frees the window when all members have called this, and returns its memory, even if the window had allocated it.
     ///
     /// # Errors
-    /// As [`free`](Self::free). The memory is lost then: others may still write to it.
+    /// Those of [`free`](Self::free). The memory is lost then, because other ranks may still write to it.
     #[track_caller]
     pub fn into_buffer(self) -> impl Future<Output = Result<RegBuf<T>>> + Send + use<T> {
         let at = Location::caller();
@@ -133,7 +135,7 @@ impl<T: Wire> Window<T> {
         called_at(at, async move { ended.await?.into_memory() })
     }
 
-    /// Frees the window when all members have come here.
+    /// Frees the window when all members have called this.
     ///
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member that failed.
@@ -145,30 +147,30 @@ impl<T: Wire> Window<T> {
     }
 }
 
-/// The own memory.
+/// This rank's own memory.
 impl<T: Wire> Window<T> {
-    /// Elements of this rank.
+    /// Returns the number of this rank's elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.port.len()
     }
 
-    /// Whether this rank has no elements.
+    /// Returns true if this rank has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.port.is_empty()
     }
 
-    /// The communicator that it was made on.
+    /// Returns the communicator on which the window was made.
     #[must_use]
     pub fn comm(&self) -> &Comm {
         self.port.comm()
     }
 
-    /// This rank's elements.
+    /// Returns this rank's elements.
     ///
     /// # Panics
-    /// When an epoch is open, because an [`Exposure`] or a [`Fence`] was leaked or dropped: see [`resume`](Self::resume).
+    /// Panics if an epoch is open because an [`Exposure`] or a [`Fence`] was leaked or dropped: see [`resume`](Self::resume).
     #[must_use]
     #[track_caller]
     pub fn local(&self) -> &[T] {
@@ -178,10 +180,11 @@ impl<T: Wire> Window<T> {
         }
     }
 
-    /// This rank's elements, to write. Peers cannot write meanwhile: for that they need a `post`, which the borrow rules out.
+    /// Returns this rank's elements, to write. Peers cannot write meanwhile: they would need a `post`, which the borrow rules
+    /// out.
     ///
     /// # Panics
-    /// As [`local`](Self::local).
+    /// Panics like [`local`](Self::local).
     #[must_use]
     #[track_caller]
     pub fn local_mut(&mut self) -> &mut [T] {
@@ -191,10 +194,10 @@ impl<T: Wire> Window<T> {
         }
     }
 
-    /// As [`local_mut`](Self::local_mut), with an error instead of a panic.
+    /// Like [`local_mut`](Self::local_mut), with an error instead of a panic.
     ///
     /// # Errors
-    /// `Epoch` when an epoch is open.
+    /// `Epoch` if an epoch is open.
     #[track_caller]
     pub fn try_local_mut(&mut self) -> Result<&mut [T]> {
         let at = Location::caller();
@@ -203,12 +206,12 @@ impl<T: Wire> Window<T> {
     }
 }
 
-/// Memory that comes and goes, of a window that was made with [`dynamic`](Self::dynamic).
+/// Attached and detached memory, of a window made with [`dynamic`](Self::dynamic).
 impl<T: Wire> Window<T> {
     /// Attaches a buffer of [`Comm::alloc`], or a part of one. Not collective.
     ///
     /// # Errors
-    /// A window that was made with memory; pieces of 2⁶³ bytes together, with the gaps of 1 MiB that are left between them.
+    /// A window that was made with memory; or pieces of more than 2⁶³ bytes together, with the gaps of 1 MiB between them.
     #[track_caller]
     pub fn attach(&mut self, buf: RegBuf<T>) -> Result<Piece> {
         let at = Location::caller();
@@ -216,10 +219,10 @@ impl<T: Wire> Window<T> {
         attached.map_err(|error| error.called_at(at))
     }
 
-    /// Takes a piece back. Whoever accesses it later gets an error. Not collective.
+    /// Detaches a piece and returns its buffer. Later accesses to it fail. Not collective.
     ///
     /// # Errors
-    /// An epoch is open; a piece that is not attached here.
+    /// An epoch is open, or the piece is not attached here.
     #[track_caller]
     pub fn detach(&mut self, piece: Piece) -> Result<RegBuf<T>> {
         let at = Location::caller();
@@ -227,10 +230,10 @@ impl<T: Wire> Window<T> {
         detached.map_err(|error| error.called_at(at))
     }
 
-    /// The elements of a piece that is attached here.
+    /// Returns the elements of a piece that is attached here.
     ///
     /// # Errors
-    /// As [`detach`](Self::detach).
+    /// Those of [`detach`](Self::detach).
     #[track_caller]
     pub fn piece_mut(&mut self, piece: Piece) -> Result<&mut [T]> {
         let at = Location::caller();
@@ -241,19 +244,19 @@ impl<T: Wire> Window<T> {
 
 /// Epochs.
 impl<T: Wire> Window<T> {
-    /// Who copies what this rank puts to memory of its own node, or gets from it, from now on: also when the window has become
-    /// [passive](Self::into_passive). Without this, the window finds out what pays: [`Overlap::Auto`].
+    /// Sets which thread copies when this rank puts to or gets from memory of its own node, also after the window has become
+    /// [passive](Self::into_passive). By default the window finds out what is faster: [`Overlap::Auto`].
     ///
-    /// A put of the agent's is complete when its future says so, or when its epoch is.
+    /// A put by the agent is complete when its future is ready, or when its epoch is complete.
     pub fn set_overlap(&mut self, overlap: Overlap) {
         self.port.set_overlap(overlap);
     }
 
-    /// Lets these ranks access this rank's memory, once each. Waits for nobody; an origin may have called
-    /// [`start`](Self::start) before, or call it later. O(origins).
+    /// Lets these ranks access this rank's memory, once each. Does not wait: an origin may have called [`start`](Self::start)
+    /// before, or call it later. O(origins).
     ///
     /// # Errors
-    /// A rank that is out of range or named twice; an exposure that was leaked and is still open.
+    /// A rank that is out of range or named twice, or an exposure that was leaked and is still open.
     #[track_caller]
     pub fn post(&mut self, origins: &[usize]) -> Result<Exposure<'_, T>> {
         let at = Location::caller();
@@ -262,7 +265,7 @@ impl<T: Wire> Window<T> {
         Ok(Exposure::new(&mut self.port))
     }
 
-    /// The exposure that is open although its value is gone: it was leaked, or dropped, perhaps in a `wait` that lost a
+    /// Returns the exposure that is still open although its value was leaked or dropped, for example in a `wait` that lost a
     /// race against a timer.
     pub fn resume(&mut self) -> Option<Exposure<'_, T>> {
         self.port
@@ -275,21 +278,22 @@ impl<T: Wire> Window<T> {
     /// While this rank's own memory is exposed as well, call [`Exposure::start`].
     ///
     /// # Errors
-    /// Of the future: a rank that is out of range or named twice; a target that this rank accesses already, that failed,
-    /// finished or freed its window, or whose window has elements of another type. Then nothing has been started, also not
+    /// The future fails for a rank that is out of range or named twice, and for a target that this rank accesses already, that
+    /// failed, finished or freed its window, or whose window has elements of another type. Then no access has been started, on
+    /// any target.
     /// towards the others.
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
         Start::new(&self.port, targets, Location::caller())
     }
 
-    /// Waits until all members of the communicator have come here, and opens everybody's memory to everybody. Collective.
+    /// Waits until all members of the communicator have called this, and opens every rank's memory to every rank. Collective.
     ///
-    /// This rank comes to the fence when this is called, as far as its own operations are complete. What it has to tell others
-    /// in turn, from three ranks on, it tells while this is polled.
+    /// This rank enters the fence when this is called, once its own operations are complete. With three or more ranks, it sends
+    /// the later rounds of the fence only while this future is polled.
     ///
     /// # Errors
-    /// An exposure is open; a member failed, or has dropped its window (`Aborted`).
+    /// An exposure is open, or a member failed or has dropped its window (`Aborted`).
     #[track_caller]
     pub fn fence(&mut self) -> impl Future<Output = Result<Fence<'_, T>>> + Send + use<'_, T> {
         Fence::open(&mut self.port, Location::caller())
@@ -298,11 +302,11 @@ impl<T: Wire> Window<T> {
 
 /// Passive targets.
 impl<T: Wire> Window<T> {
-    /// From here on ranks that lock this rank's memory may access it at any time: there is no slice of it any more, only
+    /// Lets ranks that lock this rank's memory access it at any time from now on. There is no slice of it any more, only
     /// [`shared`](PassiveWindow::shared) and [`lock_self`](PassiveWindow::lock_self). Collective.
     ///
     /// # Errors
-    /// An epoch is open here, or at another member (`Aborted`); a member failed.
+    /// An epoch is open here, or at another member (`Aborted`); or a member failed.
     #[track_caller]
     pub fn into_passive(
         mut self,
