@@ -21,13 +21,13 @@ pub use ripstop_collectives as collectives;
 pub use ripstop_collectives::{
     Collectives, Graph, Neighborhood, Reduction, ReproducibleSum, Tuned, Tuning,
 };
-/// The drivers, for those who want the transports alone, or to trace and break them in tests.
+/// The drivers, for programs that need only the transports, or that trace and break them in tests.
 pub use ripstop_fabric as fabric;
 pub use ripstop_rma::{
     Access, Combine, Element, Exposure, Fence, Fetching, Locked, Overlap, PassiveWindow, Piece,
     RemoteOp, SelfLock, SharedView, Start, Wait, Window,
 };
-/// The trait of what may travel, and the macro that derives it.
+/// The trait of types that may travel, and the macro that derives it.
 pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{
     BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, ENDED_BY_PEER,
@@ -39,7 +39,7 @@ pub use ripstop_rt::{
 };
 pub use ripstop_rt_macros::{Wire, main, sim, test};
 
-/// What most programs name: `use ripstop::prelude::*;`.
+/// The names that most programs use: `use ripstop::prelude::*;`.
 pub mod prelude {
     pub use crate::{
         Cart, Collectives, Comm, Error, ErrorKind, Graph, Max, Min, Neighborhood, OpError, Product,
@@ -48,7 +48,7 @@ pub mod prelude {
     };
 }
 
-/// What the macros expand to. Not for users.
+/// The targets of macro expansions. Not for users.
 #[doc(hidden)]
 pub use ripstop_rt::__private;
 

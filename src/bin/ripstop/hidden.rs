@@ -1,7 +1,7 @@
-//! How much of an operation is hidden behind a computation, in percent, as two suites of benchmarks have it. All times are of one
-//! unit. Of what takes no time nothing can be hidden: 0.
+//! How much of an operation is hidden behind a computation, in percent, by the formulas of two benchmark suites. All times have
+//! the same unit. An operation that takes no time has 0 hidden.
 
-/// As the OSU benchmarks have it: `max(0, 100 - (overall - compute) / pure * 100)`.
+/// Returns the overlap of the OSU benchmarks: `max(0, 100 - (overall - compute) / pure * 100)`.
 pub(crate) fn osu([pure, compute, overall]: [f64; 3]) -> f64 {
     if pure <= 0.0 {
         return 0.0;
@@ -9,7 +9,7 @@ pub(crate) fn osu([pure, compute, overall]: [f64; 3]) -> f64 {
     (100.0 - (overall - compute) / pure * 100.0).max(0.0)
 }
 
-/// As the Intel MPI Benchmarks have it: `100 max(0, min(1, (pure + compute - overall) / min(pure, compute)))`.
+/// Returns the overlap of the Intel MPI Benchmarks: `100 max(0, min(1, (pure + compute - overall) / min(pure, compute)))`.
 pub(crate) fn imb([pure, compute, overall]: [f64; 3]) -> f64 {
     let most = pure.min(compute);
     if most <= 0.0 {
@@ -28,12 +28,12 @@ mod tests {
             ([10.0, 10.0, 10.0], [100.0, 100.0]),
             ([10.0, 10.0, 20.0], [0.0, 0.0]),
             ([10.0, 10.0, 12.5], [75.0, 75.0]),
-            // Where they last unequally long, the suites differ: no more than the computation can be hidden.
+            // If both last differently long, the suites differ: at most the length of the computation can be hidden.
             ([10.0, 5.0, 10.0], [50.0, 100.0]),
             ([10.0, 20.0, 20.0], [100.0, 100.0]),
-            // Slower together than one after the other.
+            // Both together take longer than one after the other.
             ([10.0, 10.0, 25.0], [0.0, 0.0]),
-            // Nothing to hide, or nothing to hide it behind.
+            // There is nothing to hide, or no computation to hide it behind.
             ([0.0, 0.0, 0.0], [0.0, 0.0]),
             ([0.0, 10.0, 10.0], [0.0, 0.0]),
             ([10.0, 0.0, 10.0], [0.0, 0.0]),

@@ -63,7 +63,7 @@ impl Args {
     }
 }
 
-/// Prints; of several ranks only the first does.
+/// Prints the report; of several ranks only the first one prints.
 pub(crate) fn run(args: &Args) -> ExitCode {
     match show(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,7 +95,7 @@ fn show(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What there is to say.
+/// The report.
 struct Facts<'a> {
     runtime: &'a Runtime,
     found: &'static str,
@@ -106,7 +106,7 @@ struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     fn of(runtime: &'a Runtime, found: &'static str) -> Self {
-        // The runtime has read these variables already, so they are in order.
+        // The runtime has read these variables already, so they are valid.
         let settings = Settings::from_environment().unwrap_or_default();
         Self {
             runtime,
@@ -162,11 +162,11 @@ impl<'a> Facts<'a> {
         )
     }
 
-    /// Up to which length, in bytes, which algorithm is the cheapest, or which one is set.
+    /// Lists, for each collective, the algorithms by the longest message, in bytes, for which each is the cheapest, or the one set.
     fn collectives(&self, ranks: Option<u32>) -> String {
         let world = self.runtime.world();
         let ranks = ranks.map_or(self.ranks, |ranks| ranks as usize);
-        // Where all are on one node, so would be others.
+        // If all ranks are on one node, more ranks would be too.
         let per_node = Some(world.per_node()).filter(|&some| some < self.ranks);
         let per_node = per_node.map_or(ranks, |some| some.min(ranks));
         let machine = machine_of(world.choices(), per_node);
@@ -291,7 +291,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The algorithm that is set, or what is chosen without.
+/// Returns the algorithm that is set, or the one that is chosen otherwise.
 fn table<A: Algorithm>(settings: &Settings, shape: Shape, machine: &Machine) -> String {
     match set_for::<A>(settings, &shape, machine) {
         Some(set) => format!("{}\n{:>14}  {set}  (set)\n", A::COLLECTIVE, "any length"),
@@ -299,7 +299,7 @@ fn table<A: Algorithm>(settings: &Settings, shape: Shape, machine: &Machine) -> 
     }
 }
 
-/// The variables of pscom4portals. They act with `RIPSTOP_PORTALS_COMPAT=pscom`.
+/// Returns the variables of pscom4portals. They apply with `RIPSTOP_PORTALS_COMPAT=pscom`.
 fn compat(as_json: bool) -> String {
     let rows = Pscom::variables().iter();
     if as_json {
@@ -324,7 +324,7 @@ fn compat(as_json: bool) -> String {
     text
 }
 
-/// Whether io_uring works here; where another reactor was asked for, by trying.
+/// Describes whether io_uring works here; if another reactor is in use, tries io_uring.
 fn uring(runtime: &Runtime) -> String {
     let choices = runtime.choices();
     if choices.reactor == "uring" {
@@ -351,7 +351,7 @@ fn source(source: SettingSource) -> &'static str {
     }
 }
 
-/// What tables of one line for many lengths leave out.
+/// The note below tables in which one line serves many lengths.
 const TABLES: &str = "\
 Where operators commute and blocks have one length: for others a call may take another algorithm. A call also takes one that is
 cheaper by less than 5 %, for which a table begins no new line.
@@ -391,7 +391,7 @@ mod tests {
             of.split_whitespace().collect::<Vec<_>>(),
             ["any", "length", "ring", "(set)"]
         );
-        // There are no leaders on one node, so that setting does not count.
+        // There are no leaders on one node, so a setting of them does not apply.
         assert_eq!(text.matches("(set)").count(), 1, "{text}");
         assert!(!shown(&[]).contains("(set)"));
         assert!(text.contains("commute") && text.contains("5 %"), "{text}");

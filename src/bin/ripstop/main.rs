@@ -42,8 +42,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads the command line, in which `-np` may stand for `-n`, as with most launchers. Where it is an argument of the program,
-/// this changes nothing: then what is wrong, if anything is, is wrong with both.
+/// Parses the command line, in which `-np` may stand for `-n`, as with most launchers. If `-np` is an argument of the program,
+/// both readings of the line fail or succeed alike.
 fn parse(words: Vec<OsString>) -> (Vec<OsString>, Result<Cli, clap::Error>) {
     let why = match Cli::try_parse_from(&words) {
         Ok(cli) => return (words, Ok(cli)),
@@ -60,12 +60,12 @@ fn parse(words: Vec<OsString>) -> (Vec<OsString>, Result<Cli, clap::Error>) {
     (words, Err(why))
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments.
+/// Prints the help that was asked for, or the fault of the arguments.
 fn answer(why: &clap::Error) -> ExitCode {
     if why.use_stderr() && !stderr().is_terminal() {
         tell::print(&why.render().to_string());
     } else {
-        // That nobody reads it changes nothing.
+        // A closed output changes nothing.
         let _ = why.print();
     }
     u8::try_from(why.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// The command as it is called, and what its help ends with.
+    /// The command line of the call, and the end of the command's help.
     fn endings(command: &Command, above: &str, all: &mut Vec<(String, String)>) {
         let called = format!("{above}{}", command.get_name());
         for one in command.get_subcommands() {

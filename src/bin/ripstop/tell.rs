@@ -1,6 +1,6 @@
-//! What the command says on standard error.
+//! Messages of the command on standard error.
 //!
-//! Ranks of a job may say it at the same time, so each of them says it in one piece: their lines do not mix.
+//! Several ranks of a job may print at the same time, so each writes its message in one piece, and lines do not mix.
 
 use std::io::{Write, stderr};
 
@@ -9,12 +9,12 @@ pub(crate) fn tell(command: &str, text: &str) {
     print(&line(command, text));
 }
 
-/// What [`tell`] prints.
+/// Returns the line that [`tell`] prints.
 pub(crate) fn line(command: &str, text: &str) -> String {
     format!("{command}: {text}\n")
 }
 
-/// Prints whole lines. That nobody reads them changes nothing.
+/// Prints whole lines. A closed output changes nothing.
 pub(crate) fn print(lines: &str) {
     let _ = stderr().lock().write_all(lines.as_bytes());
 }

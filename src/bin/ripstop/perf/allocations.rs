@@ -1,15 +1,15 @@
-//! Counts allocations, so that a measurement can say how many a message costs.
+//! Counts allocations, for measurements of allocations per message.
 #![expect(unsafe_code, reason = "an allocator is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Allocations of this process so far, by all of its threads; a growth counts as one.
+/// Returns the allocations of all threads of this process so far; a reallocation counts as one.
 pub(super) fn count() -> u64 {
     ALLOCATIONS.load(Relaxed)
 }
 
-/// The system's allocator, counted.
+/// The system's allocator, with a count.
 struct Counting;
 
 #[global_allocator]
@@ -25,7 +25,7 @@ fn add_one() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add_one();
-        // SAFETY: the caller's promise is the one that is asked for.
+        // SAFETY: the caller keeps the contract of this method, which is that of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,7 +1,7 @@
-//! Whether a collective is over when ranks come back that were away from the runtime all the time.
+//! Measures whether a collective has completed when ranks return that stayed away from the runtime.
 //!
-//! The usual overlap figures have all ranks compute, and so they say nothing where there are as many ranks as cores: nobody is
-//! left to carry the collective on. Here some ranks compute and the others sleep, and that says which cores were free.
+//! The usual overlap figures let all ranks compute. With as many ranks as cores, they say nothing, because no core is left to
+//! carry the collective on. Here some ranks compute and the others sleep, so the free cores are known.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     report::Row,
 };
 
-/// How ranks are away.
+/// How ranks stay away.
 #[derive(clap::Args, Debug)]
 #[group(id = "being_away")]
 pub(super) struct Args {
@@ -28,7 +28,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// What this rank does, if ranks are to be away.
+    /// Returns what this rank does, if ranks stay away.
     pub(super) fn plan(&self, world: &Comm) -> Option<Away> {
         self.away.map(|millis| Away {
             time: Duration::from_millis(millis),
@@ -37,30 +37,30 @@ impl Args {
         })
     }
 
-    /// How many ranks compute.
+    /// Returns the number of ranks that compute.
     pub(super) fn computing(&self, world: &Comm) -> usize {
         let asked = self.computing.map_or(usize::MAX, |asked| asked as usize);
         asked.min(world.size())
     }
 
-    /// Whether there is something that ranks may compute meanwhile.
+    /// Returns true if `--computing` was given without anything to compute.
     pub(super) const fn refuses(&self, overlap: bool) -> bool {
         self.computing.is_some() && self.away.is_none() && !overlap
     }
 }
 
-/// What a rank does while it is away.
+/// What a rank does while it stays away.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Away {
     time: Duration,
-    /// How many ranks compute.
+    /// Number of ranks that compute.
     computing: usize,
-    /// Whether this one does.
+    /// True if this rank computes.
     computes: bool,
 }
 
 impl Away {
-    /// Calls with a barrier before each.
+    /// Measures calls, with a barrier before each.
     pub(super) async fn measure(self, bench: &mut Bench<'_>, row: Row, iters: u64) -> Result<Row> {
         let pure = bench.pure(iters).await?;
         let (mut over, mut left, mut agent) = (0_u64, 0, 0);
@@ -86,7 +86,7 @@ impl Away {
             .figure("agent_us", "agent CPU µs", bench.mean(each(agent)).await?))
     }
 
-    /// Does so.
+    /// Stays away.
     pub(super) fn stay(self) {
         if self.computes {
             clock::compute(self.time);

@@ -1,17 +1,17 @@
-//! Buffers as `benches/compare` has them: page aligned and touched.
+//! Buffers like those of `benches/compare`: page aligned and touched.
 
 use std::sync::Arc;
 
 use ripstop::buffer::{BufExt, Part};
 
-/// `size` bytes to receive into or to send from. They are touched, so that no page is made during a measurement.
+/// Returns `size` bytes to receive into or to send from. They are touched, so that no page is allocated during a measurement.
 pub(super) fn aligned(size: usize) -> Part<Vec<u8>> {
     let whole = vec![1; size + PAGE];
     let start = start(&whole);
     whole.part(start..start + size)
 }
 
-/// The same, to be sent several times at once.
+/// Like [`aligned`], for a buffer that is sent several times at once.
 pub(super) fn shared(size: usize) -> Part<Arc<[u8]>> {
     let whole: Arc<[u8]> = vec![1; size + PAGE].into();
     let start = start(&whole);

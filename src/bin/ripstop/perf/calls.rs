@@ -41,24 +41,24 @@ pub(super) enum Name {
     NeighborAllGatherV,
     /// On a ring of all ranks, with counts, which are all the same
     NeighborAllToAllV,
-    /// Of vectors, whose lengths the ranks tell each other first; all but the root make a new one for each call
+    /// Vectors of any lengths, which the ranks exchange first; all ranks but the root make a new vector for each call
     GatherRagged,
-    /// Of vectors, whose lengths the ranks are told first; the root copies them for each call
+    /// Vectors of any lengths, which the ranks learn first; the root copies its vectors for each call
     ScatterRagged,
-    /// Of vectors, whose lengths the ranks tell each other first
+    /// Vectors of any lengths, which the ranks exchange first
     AllGatherRagged,
-    /// Of vectors, whose lengths the ranks tell each other first
+    /// Vectors of any lengths, which the ranks exchange first
     AllToAllRagged,
 }
 
 impl Name {
-    /// As it is written on the command line.
+    /// Returns the name on the command line.
     pub(super) fn text(self) -> String {
         let value = self.to_possible_value().expect("no variant is hidden");
         value.get_name().to_owned()
     }
 
-    /// Whether it can be planned once and run again and again.
+    /// Returns true if the collective can be planned once and run again and again.
     pub(super) const fn has_plan(self) -> bool {
         !self.is_ragged()
     }
@@ -80,7 +80,7 @@ impl Name {
         )
     }
 
-    /// Elements to send and to receive.
+    /// Returns the elements to send and to receive.
     const fn lens(self, block: usize, ranks: usize) -> (usize, usize) {
         let many = block * ranks;
         match self {
@@ -101,17 +101,17 @@ impl Name {
 /// One collective with its buffers.
 pub(super) struct Calls<'a> {
     world: &'a Comm,
-    /// All ranks, each between two others, where neighbours are asked for: to make it connects ranks.
+    /// All ranks on a ring, for neighborhood collectives only, because making it connects ranks.
     ring: Option<Cart>,
     name: Name,
-    /// A block for each rank.
+    /// The length of the block of each rank.
     counts: Vec<usize>,
     send: Vec<f64>,
     recv: Vec<f64>,
-    /// A vector for each rank, where there are such.
+    /// A vector for each rank, for collectives that take such.
     rows: Vec<Vec<f64>>,
     block: usize,
-    /// What is run instead of calls.
+    /// The plan that runs instead of calls.
     planned: Option<Planned>,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Calls<'a> {
         })
     }
 
-    /// From now on a plan is run.
+    /// Plans the collective; later calls run the plan.
     pub(super) async fn plan(&mut self) -> Result<()> {
         let what = (self.name, self.block);
         self.planned = Some(Planned::new(self.world, self.ring.as_ref(), what).await?);
@@ -154,7 +154,8 @@ impl<'a> Calls<'a> {
         self.repeat(1, meanwhile).await
     }
 
-    /// So many calls one after the other, at least one, each as in [`call`](Self::call). What became of the last one.
+    /// Makes `times` calls one after the other, at least one, each like [`call`](Self::call). Returns what became of the last
+    /// one.
     pub(super) async fn repeat(&mut self, times: u64, meanwhile: Meanwhile) -> Result<Passed> {
         if let Some(planned) = &mut self.planned {
             return planned.repeat(times, meanwhile).await;
@@ -168,8 +169,8 @@ impl<'a> Calls<'a> {
         self.ragged(meanwhile).await
     }
 
-    /// Each of them loops by itself, as an application does: to find the collective anew for each call would take longer than a
-    /// short one takes.
+    /// Each collective has a loop of its own, as in an application. Looking up the collective for each call would take longer
+    /// than a short call.
     async fn plain(&mut self, times: u64, meanwhile: Meanwhile) -> Result<Passed> {
         let Self {
             world,
@@ -198,7 +199,7 @@ impl<'a> Calls<'a> {
             ($op:expr) => {
                 each!($op, |end| {
                     (send, recv) = end?;
-                    // A vector ends as long as what came: on some ranks nothing comes.
+                    // A vector is cut to what came, and on some ranks nothing comes.
                     recv.resize(room, 1.0);
                 })
             };
@@ -242,7 +243,7 @@ impl<'a> Calls<'a> {
         Ok(passed)
     }
 
-    /// What came is sent next time: it is as long.
+    /// Calls a collective of vectors of any lengths. The received vectors are sent next time; they have the same lengths.
     async fn ragged(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
         let Self { world, block, .. } = *self;
         let send = std::mem::take(&mut self.send);
@@ -254,7 +255,7 @@ impl<'a> Calls<'a> {
                 passed
             }
             Name::ScatterRagged => {
-                // They go with the call: who sends the same again has to copy it.
+                // The call takes the vectors, so sending the same again needs a copy.
                 let next = self.rows.clone();
                 let rows = std::mem::replace(&mut self.rows, next);
                 let (passed, end) = beside!(meanwhile, world.scatter_ragged(0, rows));

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Nanoseconds since some moment in the past, the same for all processes of this machine.
+/// Returns the nanoseconds since some moment in the past, the same moment for all processes of this machine.
 #[inline]
 pub(super) fn now() -> u64 {
     nanos(clock_gettime(ClockId::Monotonic))
 }
 
-/// Nanoseconds of processor time that this process has used in all its threads.
+/// Returns the processor time, in nanoseconds, of all threads of this process.
 pub(super) fn cpu() -> u64 {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Nanoseconds of processor time that the other threads of this process have used.
+/// Returns the processor time, in nanoseconds, of the other threads of this process.
 pub(super) fn other_threads() -> u64 {
     cpu().saturating_sub(nanos(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
-/// Leaves the processor to others for `duration`.
+/// Sleeps for `duration`.
 #[expect(
     clippy::disallowed_methods,
     reason = "a rank that is away from its runtime does not await the runtime's sleep"
@@ -29,7 +29,7 @@ pub(super) fn sleep(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Calculates for `duration`, and touches nothing but registers and the clock. Returns when it started and ended.
+/// Computes for `duration`, and touches nothing but registers and the clock. Returns the times of start and end.
 pub(super) fn compute(duration: Duration) -> (u64, u64) {
     let start = now();
     let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -44,7 +44,7 @@ pub(super) fn compute(duration: Duration) -> (u64, u64) {
 
 #[inline]
 fn nanos(time: Timespec) -> u64 {
-    // Clocks of this machine: neither part is negative.
+    // The system's clocks are never negative.
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 

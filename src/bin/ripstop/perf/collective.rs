@@ -1,7 +1,8 @@
-//! Collectives: how long a call takes, and how much of that a computation hides.
+//! Collectives: the time of a call, and how much of it a computation hides.
 //!
-//! The loops are those of the OSU benchmarks: calls one after the other, times averaged over ranks; for overlap a barrier before
-//! each, and a computation that takes as long as the collective alone. Both usual formulas are printed, with what is in them.
+//! The loops are those of the OSU benchmarks: calls one after the other, with times averaged over ranks. For overlap, there is
+//! a barrier before each call, and a computation that takes as long as the collective alone. The output has both usual
+//! formulas, and their inputs.
 
 use std::time::Duration;
 
@@ -25,9 +26,9 @@ use crate::hidden;
 /// With --overlap, `pure` is the collective alone, `compute` the computation alone, `overall` both at once: OSU overlap is
 /// 100 - (overall - compute) / pure in percent, IMB overlap (pure + compute - overall) / min(pure, compute). Availability is the
 /// speed of the computation meanwhile; agent CPU is what other threads of the rank used. With --computing, the other ranks sleep
-/// for as long: that leaves a core to those who move the bytes. All of these figures are then means of the ranks that compute,
-/// and say nothing of those that sleep. Those who compute begin later than the others, by 50 µs for each rank, as these may need
-/// the same processor to begin. `words` are those of an adapter to its host about the task lists of a call, on the rank that got
+/// for as long: that leaves a core to the threads that move the bytes. All of these figures are then means of the ranks that
+/// compute, and say nothing of ranks that sleep. Computing ranks begin later than the others, by 50 µs for each rank, because the
+/// others may need the same processor to begin. `words` are those of an adapter to its host about the task lists of a call, on the rank that got
 /// most.
 ///
 /// With --tests T, the computation is in T + 1 parts with a test between each two, as others call `MPI_Test`. A test polls the
@@ -148,13 +149,13 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Tests in a computation.
+/// The most tests in a computation.
 const TESTS_MAX: u64 = 1_000_000;
 
-/// Of each rank, to leave a barrier and begin a call.
+/// Time for each rank to leave a barrier and begin a call.
 const HEAD_START: Duration = Duration::from_micros(50);
 
-/// For how long calls do not count: a process that has just started is slower, however many calls it makes meanwhile. The peers'
+/// Calls do not count for this long: a process that has just started is slower, however many calls it makes. The peers'
 /// programs do the same.
 const WARM_NS: u64 = 50_000_000;
 
@@ -189,7 +190,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// So many calls at a time, until it was long enough by the clock of rank 0.
+    /// Makes `calls` calls at a time, until rank 0 has measured enough time.
     async fn warm_up(&mut self, calls: u64) -> Result<()> {
         let start = clock::now();
         loop {
@@ -201,7 +202,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Begins a call, does something else, awaits the call. Returns nanoseconds of both, and of what was done.
+    /// Begins a call, does something else, and awaits the call. Returns the nanoseconds of both together, and what was done.
     async fn timed(&mut self, meanwhile: Meanwhile) -> Result<(u64, Passed)> {
         let start = clock::now();
         let passed = self.calls.call(meanwhile).await?;
@@ -218,7 +219,7 @@ impl<'a> Bench<'a> {
         Ok(micros(took))
     }
 
-    /// Calls one after the other.
+    /// Measures calls one after the other.
     async fn latency(&mut self, row: Row, iters: u64) -> Result<Row> {
         self.world.barrier().await?;
         let (start, before) = (clock::now(), allocations::count());
@@ -232,7 +233,7 @@ impl<'a> Bench<'a> {
             .field("allocations_per_call", allocations))
     }
 
-    /// So many ranks compute, and test so often meanwhile.
+    /// Measures overlap: `computing` ranks compute, with `tests` tests each.
     async fn overlap(
         &mut self,
         row: Row,
@@ -277,19 +278,19 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Microseconds of a call alone.
+    /// Returns the microseconds of a call alone.
     pub(super) async fn pure(&mut self, iters: u64) -> Result<f64> {
         let all = self.world.size();
         Ok(self.loops(iters, Meanwhile::Nothing, all).await?.overall)
     }
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks have arrived.
     pub(super) async fn meet(&self) -> Result<()> {
         self.world.barrier().await
     }
 
-    /// Calls with a barrier before each. Who computes while others sleep takes a processor that they would need to leave the
-    /// barrier, and lets them begin.
+    /// Makes calls with a barrier before each. If some ranks sleep, a computing rank would take the processor that they need to
+    /// leave the barrier, so it first lets them begin.
     async fn loops(&mut self, iters: u64, meanwhile: Meanwhile, computing: usize) -> Result<Means> {
         let lets_begin = computing < self.world.size();
         let head_start = lets_begin && matches!(meanwhile, Meanwhile::Rounds { .. });
@@ -321,13 +322,13 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// The average over ranks.
+    /// Returns the average over ranks.
     pub(super) async fn mean(&self, number: f64) -> Result<f64> {
         mean_of(self.world, self.world.size(), number).await
     }
 }
 
-/// The average over the first `computing` ranks: what one of them loses is not shared with those that sleep.
+/// Returns the average over the first `computing` ranks. Sleeping ranks would dilute what the others lose.
 async fn mean_of(world: &Comm, computing: usize, number: f64) -> Result<f64> {
     let counts = world.rank() < computing;
     let number = if counts { number } else { 0.0 };
@@ -341,11 +342,11 @@ struct Means {
     computed: f64,
     testing: f64,
     agent: f64,
-    /// Words about task lists, of the rank that got most.
+    /// Notices of an adapter about task lists, on the rank that got most.
     words: f64,
 }
 
-/// Microseconds of the one in the middle: the others may end their sleep while the last one is timed.
+/// Returns the median, in microseconds. The other ranks may end their sleep while the last one is timed.
 fn middle(mut nanos: [u64; 9]) -> f64 {
     nanos.sort_unstable();
     micros(nanos[4])

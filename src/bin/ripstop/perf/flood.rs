@@ -1,4 +1,4 @@
-//! Many senders to one receiver, for a while: what gets through, and whether each sender gets its part.
+//! Many senders to one receiver, for a while: the total rate, and the share of each sender.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -12,9 +12,9 @@ use super::{
     tally::Tally,
 };
 
-/// What all other ranks get through to rank 0 when each sends all that it can, and how fair that is
+/// The rate of messages to rank 0 when each other rank sends all that it can, and how fair that is
 ///
-/// Each sender has a window of messages under way. `fairness` is Jain's index of what each got through: 1 when all got the same,
+/// Each sender has a window of messages in flight. `fairness` is Jain's index of what each got through: 1 when all got the same,
 /// 1/N when one of N got everything. The CPU time is that of all ranks with all threads of theirs, in percent of one processor.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -27,7 +27,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     seconds: Duration,
 
-    /// Messages that a sender has under way at a time
+    /// Messages that a sender has in flight at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), default_value_t = 16)]
     window: u32,
 
@@ -45,7 +45,7 @@ impl Args {
 pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
     for &size in &args.size {
         report.announce(format!("flood of {}", human(size)));
-        measure(pair, args, size, WARM).await?; // everybody has met everybody, and all pages are touched
+        measure(pair, args, size, WARM).await?; // connects all ranks, and touches all pages
         let before = (Tally::now(pair.runtime), clock::cpu());
         let Flood { counts, nanos } = measure(pair, args, size, args.seconds).await?;
         let tally = Tally::now(pair.runtime).since(before.0);
@@ -70,7 +70,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     Ok(())
 }
 
-/// What the receiver has got of each sender, in so many nanoseconds.
+/// Messages that the receiver got from each sender, and the time in nanoseconds.
 struct Flood {
     counts: Vec<u64>,
     nanos: u64,
@@ -92,12 +92,12 @@ async fn measure(pair: &Pair<'_>, args: &Args, size: usize, time: Duration) -> R
     Ok(flood)
 }
 
-/// Counts until the time is over, says so, and takes what is still on its way.
+/// Counts messages until the time is over, tells the senders, and receives the messages that are still in flight.
 async fn receive(world: &Comm, size: usize, window: usize, time: u64) -> Result<Flood> {
     let senders = world.size() - 1;
     let (mut counts, mut ends, mut over) = (vec![0; senders], 0, None);
     let post = |buf| world.recv_into(Source::Any, TAG, buf);
-    // What is more than this comes unexpected.
+    // Further messages arrive unexpected.
     let many = (senders * window).min(RECEIVES_MAX);
     let mut receives: VecDeque<_> = (0..many).map(|_| post(vec![0; size])).collect();
     let start = clock::now();
@@ -119,13 +119,13 @@ async fn receive(world: &Comm, size: usize, window: usize, time: u64) -> Result<
             }
         }
     }
-    // Nothing is left that these receives could get.
+    // No message is left that these receives could match.
     drop(receives);
     let nanos = over.unwrap_or(1);
     Ok(Flood { counts, nanos })
 }
 
-/// Sends until the receiver says that the time is over, and says which message is the last one.
+/// Sends until the receiver says that the time is over, and marks the last message.
 async fn send(world: &Comm, size: usize, window: usize) -> Result<()> {
     let stop = world.recv_into(0, TAG_ACK, [0_u8; 1]);
     let mut sends: VecDeque<SendOp<Vec<u8>>> = VecDeque::with_capacity(window);
@@ -148,12 +148,12 @@ async fn send(world: &Comm, size: usize, window: usize) -> Result<()> {
     Ok(())
 }
 
-/// Jain's index.
+/// Returns Jain's index.
 fn fairness(counts: &[u64]) -> f64 {
     let sum: f64 = counts.iter().copied().map(lossy).sum();
     let squares: f64 = counts.iter().map(|count| lossy(*count).powi(2)).sum();
     if squares == 0.0 {
-        return 0.0; // nobody got anything
+        return 0.0; // no sender got a message through
     }
     sum * sum / (squares * lossy(counts.len() as u64))
 }

@@ -1,4 +1,4 @@
-//! What waiting costs.
+//! The cost of waiting.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Rank 0 waits for a message that never comes, until it gives up; the others wait for what it sends then.
+/// Rank 0 waits for a message that never comes, until it times out; the others wait for its message after that.
 async fn wait(pair: &Pair<'_>, limit: Duration) -> Result<()> {
     let world = pair.world;
     if world.rank() != 0 {

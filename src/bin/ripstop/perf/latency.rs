@@ -34,7 +34,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     for &size in &args.size {
         report.announce(format!("latency {}", human(size)));
         let iters = args.common.iters(size);
-        // A part of a vector is a larger value to hand over than a vector, which short messages would notice.
+        // A part of a vector is a larger value to pass than a vector, which would slow short messages down.
         let (samples, tally) = if size < buffers::PAGE {
             timed(pair, || vec![1; size], iters, &args.common).await?
         } else {
@@ -62,9 +62,9 @@ async fn timed<B: RecvBuf<Elem = u8>>(
 #[derive(Debug)]
 pub(super) struct PingPong<'a, B> {
     pair: &'a Pair<'a>,
-    /// `None` while an operation has it.
+    /// `None` while an operation owns it.
     out: Option<B>,
-    /// `None` always where one buffer leaves and comes back.
+    /// Always `None` if one buffer is sent and comes back.
     inbox: Option<B>,
     samples: Samples,
 }
@@ -79,7 +79,7 @@ impl<'a, B: RecvBuf<Elem = u8>> PingPong<'a, B> {
         }
     }
 
-    /// With one buffer on each rank: for those that there is no memory for twice.
+    /// Uses one buffer on each rank, for messages too long for two.
     pub(super) fn of_one(pair: &'a Pair<'a>, buffer: B) -> Self {
         Self {
             pair,
@@ -89,12 +89,12 @@ impl<'a, B: RecvBuf<Elem = u8>> PingPong<'a, B> {
         }
     }
 
-    /// Waits until the other one has its buffers, too.
+    /// Waits until the other rank has its buffers, too.
     pub(super) async fn meet(&self) -> Result<()> {
         self.pair.world.barrier().await
     }
 
-    /// The times of `iters` round trips (on rank 0), and what their messages cost on both ranks.
+    /// Returns the times of `iters` round trips (on rank 0), and the cost of their messages on both ranks.
     pub(super) async fn measure(mut self, iters: u64) -> Result<(Samples, Tally)> {
         self.samples = Samples::new(2.0);
         let before = Tally::now(self.pair.runtime);

@@ -26,7 +26,7 @@ pub(super) struct Args {
     )]
     depth: Vec<u32>,
 
-    /// What is in front [default: both, one after the other]
+    /// What stands in front [default: both, one after the other]
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
 
@@ -36,9 +36,9 @@ pub(super) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Receives that nobody sends to yet
+    /// Receives without a message so far
     Posted,
-    /// Messages that nobody receives yet
+    /// Messages without a receive so far
     Unexpected,
 }
 
@@ -81,7 +81,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     Ok(())
 }
 
-/// What the ping-pong has to find its way past; older than any message of it, on both ranks.
+/// Messages or receives that the ping-pong must get past; older than its own messages, on both ranks.
 enum Crowd {
     Posted(Vec<RecvOp<[i64; 1]>>),
     Unexpected(Vec<SendOp<[i64; 1]>>),

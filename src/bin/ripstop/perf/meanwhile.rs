@@ -1,4 +1,4 @@
-//! What a rank does between the beginning of a collective and awaiting it.
+//! What a rank does between the start of a collective and awaiting it.
 
 use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
@@ -9,37 +9,37 @@ use ripstop::{
 
 use super::{away::Away, clock, collective::lossy};
 
-/// What a rank does while a call is under way.
+/// What a rank does while a call is in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Meanwhile {
     Nothing,
-    /// A computation, in parts with a test between each two.
+    /// Computes, in parts with a test between each two.
     Rounds {
         rounds: u64,
         tests: u64,
     },
-    /// Leaves its core to others.
+    /// Leaves its core to other ranks.
     Sleep(Duration),
-    /// Stays away, and asks whether the call is over when it is back.
+    /// Stays away, and checks on return whether the call has completed.
     Away(Away),
 }
 
-/// What became of that.
+/// What happened meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Passed {
-    /// Nanoseconds of the computation, or of the sleep, which no figure is made of.
+    /// Nanoseconds of the computation. Those of a sleep are stored too, but not reported.
     pub(super) computed: u64,
     /// Nanoseconds of the tests.
     pub(super) testing: u64,
-    /// Whether the call was over when who had been away was back.
+    /// True if the call had completed when the rank returned from its absence.
     pub(super) over: bool,
-    /// When that was.
+    /// Time of that return.
     pub(super) back: u64,
 }
 
 /// A call that has begun.
 pub(super) trait Begun: Future + Unpin {
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting it would not wait.
     fn is_over(&self) -> bool;
 }
 
@@ -67,8 +67,8 @@ impl<D: Send + 'static, F: Send + 'static> Begun for RaggedOp<D, F> {
     }
 }
 
-/// Begins a call, does something else, and awaits the call: what became of both. This is no function, as that would have to move
-/// the call around, and a short one takes little more time than that.
+/// Begins a call, does something else, and awaits the call; evaluates to both results. This is a macro, because a function
+/// would have to move the call, and a short call takes little more time than that.
 macro_rules! beside {
     ($meanwhile:expr, $op:expr) => {{
         let mut op = $op;
@@ -87,7 +87,7 @@ macro_rules! beside {
 pub(super) use beside;
 
 impl Meanwhile {
-    /// Does it beside a call. Returns how that ended, if a test said so.
+    /// Passes the time beside a call. Returns the call's result if a test has completed it.
     pub(super) async fn pass<O: Begun>(self, op: &mut O, passed: &mut Passed) -> Option<O::Output> {
         match self {
             Self::Nothing => {}
@@ -102,7 +102,7 @@ impl Meanwhile {
         None
     }
 
-    /// Nanoseconds that it takes beside nothing.
+    /// Returns the nanoseconds that this takes alone.
     pub(super) fn alone(self) -> u64 {
         let start = clock::now();
         match self {
@@ -116,7 +116,7 @@ impl Meanwhile {
 }
 
 impl Passed {
-    /// Computes, and tests between each two parts until the call is over. Returns how it ended, if a test said so.
+    /// Computes, and tests between each two parts until the call has completed. Returns its result if a test has completed it.
     async fn in_parts<O: Begun>(
         &mut self,
         rounds: u64,
@@ -140,8 +140,8 @@ impl Passed {
     }
 }
 
-/// One test, as `MPI_Test` is one: polls the future with the waker of this task. If it is not complete, the task is ready again
-/// at once, and goes on when the executor has run what else is ready and the runtime has made a turn.
+/// Tests once, like `MPI_Test`: polls the future with the waker of this task. If it is not complete, the task is ready again
+/// immediately, and continues after the executor has run other ready tasks and the runtime has made a turn.
 async fn test<O: Future + Unpin>(op: &mut O) -> Option<O::Output> {
     let mut is_polled = false;
     poll_fn(|cx| {
@@ -160,13 +160,13 @@ async fn test<O: Future + Unpin>(op: &mut O) -> Option<O::Output> {
     .await
 }
 
-/// The rounds of the part before test `nth`, or behind the last one: parts differ by one round at most.
+/// Returns the rounds of the part before test `nth`, or after the last test. Parts differ by at most one round.
 const fn part(rounds: u64, tests: u64, nth: u64) -> u64 {
     let parts = tests + 1;
     rounds / parts + (nth < rounds % parts) as u64
 }
 
-/// A computation of so many rounds.
+/// Computes for a number of rounds.
 fn work(rounds: u64) {
     let mut x = 1.0_f64;
     for _ in 0..rounds {
@@ -175,7 +175,7 @@ fn work(rounds: u64) {
     std::hint::black_box(x);
 }
 
-/// Rounds of a computation that takes as long.
+/// Returns the rounds of a computation that takes `micros_wanted`.
 pub(super) fn calibrated(micros_wanted: f64) -> u64 {
     let trial = Meanwhile::Rounds {
         rounds: TRIAL,
@@ -183,7 +183,7 @@ pub(super) fn calibrated(micros_wanted: f64) -> u64 {
     };
     let took = (0..5).map(|_| trial.alone()).min().unwrap_or(1).max(1);
     let rounds = micros_wanted * 1e3 / lossy(took) * lossy(TRIAL);
-    // Never negative, and far below 2^53.
+    // The result is never negative, and far below 2^53.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Over when it was polled so often.
+    /// Ready after a number of polls.
     struct Steps {
         left: u32,
         waker: Waker,
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Polls of the call, how often its task yielded, and whether the call is over with the computation.
+    /// Returns the polls of the call, how often its task yielded, and whether the call has completed with the computation.
     fn tested(left: u32, tests: u64) -> (u32, u32, bool) {
         let (polls, woken) = (Arc::<AtomicU32>::default(), Arc::<Woken>::default());
         let waker = Waker::from(Arc::clone(&woken));
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn each_test_polls_once_and_yields_until_the_call_is_over() {
-        // The poll behind the computation awaits the call, and so do the others that are not tests.
+        // One poll after the computation awaits the call; all others are tests.
         assert_eq!(tested(0, 0), (1, 0, true));
         assert_eq!(tested(9, 0), (1, 0, false));
         assert_eq!(tested(9, 3), (4, 3, false));

@@ -1,7 +1,7 @@
 //! `ripstop perf`: measures messages with what an application would write.
 //!
-//! The process is one rank: `ripstop run -n 2 -- ripstop perf latency`. Rank 0 prints. The work of `latency`, `bandwidth`,
-//! `bibandwidth`, `rate` and `matching` is that of `benches/compare/p2p.c`, so that the two can be compared.
+//! The process is one rank: `ripstop run -n 2 -- ripstop perf latency`. Rank 0 prints. `latency`, `bandwidth`, `bibandwidth`,
+//! `rate` and `matching` do the same as `benches/compare/p2p.c`, so that the two can be compared.
 
 mod allocations;
 mod away;
@@ -41,7 +41,7 @@ use crate::tell::tell;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Over Portals, lay messages out as somebody else does, to compare with: sets RIPSTOP_PORTALS_COMPAT
+    /// Over Portals, lay messages out as another library does, for comparison: sets RIPSTOP_PORTALS_COMPAT
     #[arg(long, global = true, value_name = "WHOSE", value_parser = ["off", "pscom", "mpc"])]
     compat: Option<String>,
 
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     program: Program,
 }
 
-/// The end of the help of those that share their arguments with others.
+/// The end of the help of subcommands that share their arguments with others.
 macro_rules! example {
     ($words:literal) => {
         concat!(
@@ -64,7 +64,7 @@ enum Program {
     Latency(latency::Args),
     #[command(after_help = example!("bandwidth --size 8K,64K,1M --json"))]
     Bandwidth(stream::Args),
-    /// As bandwidth, but both ranks send and receive a window at the same time
+    /// Like bandwidth, but both ranks send and receive a window at the same time
     #[command(after_help = example!("bibandwidth --size 8K,64K,1M"))]
     Bibandwidth(stream::Args),
     Rate(stream::RateArgs),
@@ -76,7 +76,7 @@ enum Program {
     /// Reading the other rank's memory, by the driver of shared memory alone
     #[command(after_help = example!("get --size 8,4K,1M"))]
     Get(onesided::Args),
-    /// Post, start, put, complete, wait: an epoch between two neighbours, both ways at once
+    /// Post, start, put, complete, wait: an epoch between two neighbors, both ways at once
     #[command(after_help = example!("pscw --size 8,4K"))]
     Pscw(windows::Args),
     /// A put each, and a fence
@@ -119,7 +119,7 @@ struct Pair<'a> {
     other: usize,
 }
 
-/// Whatever ended a measurement.
+/// An error of any kind that ends a measurement.
 type Trouble = Box<dyn Error>;
 
 /// Measures, as one rank of a job.
@@ -166,7 +166,7 @@ fn measure(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One rank says why, and ends the job; the others keep quiet.
+/// Ends the job: one rank prints the reason, and the others stay silent.
 fn refuse(speaks: bool, sentence: &str) -> ExitCode {
     if !speaks {
         return ExitCode::SUCCESS;
@@ -203,7 +203,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Adds how this rank was set up.
+    /// Adds the setup of this rank to a row.
     fn signed(&self, row: Row) -> Row {
         let settings = self.runtime.settings();
         let value = |name| {
@@ -245,7 +245,7 @@ impl Program {
         }
     }
 
-    /// What a measurement of windows times.
+    /// Returns what a measurement of windows times.
     const fn way(&self) -> Way {
         match self {
             Self::Fence(_) => Way::Fence,
@@ -260,7 +260,7 @@ impl Program {
         }
     }
 
-    /// Whether to print JSON, and how many lines.
+    /// Returns whether to print JSON, and the number of lines.
     fn printing(&self) -> (bool, usize) {
         match self {
             Self::Latency(args) => (args.common.json, args.lines()),
@@ -286,7 +286,7 @@ impl Program {
         }
     }
 
-    /// Why it cannot be measured as asked for, or with this many ranks, and how it can.
+    /// Returns why the measurement cannot run with these arguments or this many ranks, and what to change.
     fn refuses(&self, ranks: usize) -> Option<String> {
         self.refuses_ranks(ranks).or_else(|| match self {
             Self::Netpipe(args) => args.refuses(),

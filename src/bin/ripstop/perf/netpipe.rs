@@ -1,5 +1,5 @@
-//! After NetPIPE: lengths around powers of two; messages, puts and gets; one at a time, many one way, many both ways; and the
-//! length that reaches half of the greatest bandwidth.
+//! Measurements like those of NetPIPE: lengths around powers of two; messages, puts and gets; one at a time, many in one
+//! direction, many in both directions; and the length that reaches half of the greatest bandwidth.
 
 use clap::ValueEnum;
 use ripstop::{Collectives, Max, Result, Window, buffer::RecvBuf};
@@ -86,14 +86,14 @@ impl Args {
         self.what.len() * sizes.sum::<usize>()
     }
 
-    /// Those that a window of them leaves room for.
+    /// Returns the lengths of which a window fits into memory.
     fn sizes_of(&self, how: How) -> Vec<usize> {
         let mut sizes = self.sizes();
         sizes.retain(|size| how == How::Single || *size <= WINDOWED_MAX);
         sizes
     }
 
-    /// Powers of two, and what is around them.
+    /// Returns powers of two, and the lengths around them.
     fn sizes(&self) -> Vec<usize> {
         let (min, max) = (self.min.next_power_of_two(), self.max);
         let powers = std::iter::successors(Some(min), |size| size.checked_mul(2));
@@ -106,7 +106,7 @@ impl Args {
         all
     }
 
-    /// Why there is nothing to measure.
+    /// Returns why there is nothing to measure.
     pub(super) fn refuses(&self) -> Option<String> {
         let none = |how: &&How| self.sizes_of(**how).is_empty();
         let how = self.how.iter().find(none)?;
@@ -120,7 +120,7 @@ impl Args {
         ))
     }
 
-    /// Samples that do not count, and those that do.
+    /// Returns the numbers of samples to throw away, and of samples that count.
     fn iters(&self, size: usize, how: How) -> (u64, u64) {
         let iters = self.common.iters.unwrap_or_else(|| {
             let single = match size {
@@ -140,7 +140,7 @@ impl Args {
 /// The times of one length, and how many bytes each covers.
 struct Timed {
     samples: Samples,
-    /// The median, of the slower rank where each has its own.
+    /// The median; that of the slower rank if each rank has its own.
     median_us: f64,
     tally: Tally,
     messages: u64,
@@ -214,7 +214,7 @@ async fn there_and_back<B: RecvBuf<Elem = u8>>(
     (warmup, iters): (u64, u64),
     size: usize,
 ) -> Result<Timed> {
-    // Pages of a long buffer take one rank longer to touch than the other.
+    // Touching the pages of a long buffer may take one rank longer than the other.
     ping_pong.meet().await?;
     ping_pong.run(warmup).await?;
     let (samples, tally) = ping_pong.measure(iters).await?;
@@ -246,7 +246,7 @@ async fn stream(
     })
 }
 
-/// Commands of rank 0, or of both ranks, that the other one's processor takes no part in.
+/// Measures commands of rank 0, or of both ranks, in which the target's processor takes no part.
 async fn onesided(
     pair: &Pair<'_>,
     (what, how): (What, How),
@@ -256,7 +256,7 @@ async fn onesided(
     let count = if how == How::Single { 1 } else { WINDOW };
     let window = Window::<u8>::allocate(pair.world, size * count).await?;
     let window = window.into_passive().await?;
-    // Who has its lock and its blocks sooner would have the way for itself.
+    // Both ranks start together. A rank that had its lock and its blocks earlier would have the link for itself.
     let meet = async || {
         pair.world
             .barrier()
@@ -283,7 +283,7 @@ async fn onesided(
     } else {
         meet().await?
     };
-    // Also waits until the other one is through. Who does nothing has a time of 0.
+    // The reduction also waits until the other rank has completed. An idle rank contributes a time of 0.
     let [median_us] = pair.world.all_reduce([samples.micros_at(0.5)], Max).await?;
     let tally = Tally::now(pair.runtime).since(before);
     let tally = tally.gather(pair.world).await?;
@@ -298,7 +298,7 @@ async fn onesided(
     })
 }
 
-/// The length at which half of the greatest bandwidth is reached, between those that were measured.
+/// Returns the length at which half of the greatest bandwidth is reached, interpolated between measured lengths.
 fn half_at(curve: &[(usize, f64)]) -> f64 {
     let half = curve.iter().map(|(_, rate)| *rate).fold(0.0, f64::max) / 2.0;
     let Some(at) = curve.iter().position(|(_, rate)| *rate >= half) else {
@@ -341,9 +341,9 @@ const fn lossy(count: usize) -> f64 {
 }
 
 const WINDOW: usize = 64;
-/// Longer ones have one buffer on each rank.
+/// Longer messages have one buffer on each rank.
 const TWICE_MAX: usize = (256 << 20) + (1 << 16);
-/// A window of them is 64 MiB and some, at each end.
+/// The longest message in windows: a window takes 64 MiB and some more, on each rank.
 const WINDOWED_MAX: usize = (1 << 20) + (1 << 10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Put and get, measured at the driver: no runtime, and nobody at work on the other side.
+//! Put and get, measured at the driver, without a runtime. The target's processor does nothing.
 #![expect(unsafe_code, reason = "promises a driver that local memory stays")]
 
 use std::{process::ExitCode, time::Duration};
@@ -72,7 +72,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why another driver cannot be measured so.
+/// Returns why another driver cannot be measured this way.
 fn refuses(program: &str, settings: &Settings, compat: Option<&str>) -> Option<String> {
     let mut rows = settings.rows().into_iter();
     let fabric = rows.find(|row| row.name == "RIPSTOP_FABRIC")?.value;
@@ -113,9 +113,9 @@ fn meet(boot: &mut Boot) -> Result<Board, Trouble> {
 struct Side {
     driver: Shm,
     config: ShmConfig,
-    /// Where local bytes come from and go to.
+    /// Memory that commands read from and write to on this side.
     local: Region,
-    /// What the other rank reaches; kept for it.
+    /// Memory that the other rank accesses; kept alive for it.
     _window: Region,
     key: RemoteRegion,
     sink: Completions,
@@ -128,7 +128,7 @@ impl Side {
         let (window, local) = (driver.allocate(len)?, driver.allocate(len)?);
         local.write(0, &vec![1; len]);
         window.write(0, &vec![2; len]);
-        // SAFETY: nobody uses the range before the key's holder does, and the window lives as long as this driver.
+        // SAFETY: the range is not used before the holder of the key uses it, and the window lives as long as this driver.
         let range = unsafe { LocalRange::new(window.at(0, len), len) };
         let mine = driver
             .expose(range)
@@ -188,7 +188,7 @@ impl Side {
         self.many(puts, size, 1);
     }
 
-    /// Posts `count` commands and drives them to their ends.
+    /// Posts `count` commands and drives them to completion.
     fn many(&mut self, puts: bool, size: usize, count: u32) {
         self.sink.left = count;
         let mut posted = 0;
@@ -200,11 +200,11 @@ impl Side {
         }
     }
 
-    /// Whether there was room.
+    /// Posts one command. Returns false if there was no room.
     fn post(&mut self, puts: bool, size: usize) -> bool {
         let start = self.local.at(0, size);
-        // SAFETY: the region is this side's and lives on; `many` waits for the end of every command, and nobody else uses
-        // the memory.
+        // SAFETY: the region is this side's and stays alive; `many` waits for the completion of every command, and no other
+        // code uses the memory.
         let local = unsafe { LocalRange::new(start, size) };
         let remote = self
             .key
@@ -263,7 +263,7 @@ impl Sink for Completions {
     }
 }
 
-/// A key as a word that the launcher carries.
+/// Formats a key as a word that the launcher can carry.
 fn words(key: &RemoteRegion) -> String {
     let RemoteRegion {
         kind,

@@ -1,8 +1,8 @@
-//! What the measurements have in common on the command line.
+//! Options that the measurements share.
 
 use clap::value_parser;
 
-/// How often, and how to print.
+/// The number of samples, and the form of the output.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct Common {
     /// Samples per line [default: by size]
@@ -19,7 +19,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// Round trips for messages of `size` bytes; the same numbers as in `benches/compare`.
+    /// Returns the round trips for messages of `size` bytes; the same numbers as in `benches/compare`.
     pub(super) fn iters(&self, size: usize) -> u64 {
         self.iters.unwrap_or(match size {
             0..=8192 => 20_000,
@@ -29,28 +29,28 @@ impl Common {
         })
     }
 
-    /// Windows of messages of `size` bytes.
+    /// Returns the windows of messages of `size` bytes.
     pub(super) fn windows(&self, size: usize) -> u64 {
         self.iters.unwrap_or_else(|| self.iters(size) / 8)
     }
 
-    /// Windows of one-sided operations on blocks of `size` bytes; as many as in `benches/compare`.
+    /// Returns the windows of one-sided operations on blocks of `size` bytes; the same numbers as in `benches/compare`.
     pub(super) fn onesided_windows(&self, size: usize) -> u64 {
         self.iters.unwrap_or_else(|| self.iters(size) / 16)
     }
 
-    /// Samples to throw away where `iters` count.
+    /// Returns the samples to throw away if `iters` count.
     pub(super) fn warmup(&self, iters: u64, least: u64) -> u64 {
         self.warmup.unwrap_or(iters / 10 + least)
     }
 }
 
-/// A number of bytes: `4096`, `4K`, `4KiB`, `1M`, `64MiB`, `1G`; the units are powers of 1024.
+/// Parses a number of bytes: `4096`, `4K`, `4KiB`, `1M`, `64MiB`, `1G`; the units are powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     bytes_up_to(SIZE_MAX, text)
 }
 
-/// As [`bytes`], with another limit.
+/// Like [`bytes`], with another limit.
 pub(crate) fn bytes_up_to(most: usize, text: &str) -> Result<usize, String> {
     let wrong = || format!("expected 1 to {most} bytes, such as 8, 4096, 64K or 1MiB");
     let text = text.trim();
@@ -73,7 +73,7 @@ pub(crate) fn bytes_up_to(most: usize, text: &str) -> Result<usize, String> {
         .ok_or_else(wrong)
 }
 
-/// A window of 64 has as many buffers: this is for those that need just one.
+/// The limit of measurements that need just one buffer; a window of 64 needs as many buffers.
 const SIZE_MAX: usize = 1 << 30;
 
 #[cfg(test)]

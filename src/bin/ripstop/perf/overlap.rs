@@ -1,7 +1,7 @@
-//! Whether a transfer goes on while one side computes and does not touch the runtime.
+//! Measures whether a transfer proceeds while one rank computes and does not touch the runtime.
 //!
-//! Rank 0 sends, rank 1 receives. The side that is not busy awaits the transfer and notes when it was done; the busy side
-//! looks once, when its computation is over. Both read the clock of the machine that they share.
+//! Rank 0 sends, rank 1 receives. The rank that is not busy awaits the transfer and notes when it completed. The busy rank
+//! checks once, after its computation. Both read the clock of the machine that they share.
 
 use std::{mem, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
     after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf overlap --busy receiver --size 64MiB --compute-ms 200"
 )]
 pub(super) struct Args {
-    /// Who computes [default: both, one after the other]
+    /// The rank that computes [default: both, one after the other]
     #[arg(long, value_name = "SIDE")]
     busy: Option<Busy>,
 
@@ -79,7 +79,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
             human(args.size),
             busy.name()
         ));
-        transfer(pair, busy, &mut buf, Duration::ZERO).await?; // touches all pages, makes the contact
+        transfer(pair, busy, &mut buf, Duration::ZERO).await?; // touches all pages, and connects the ranks
         let mut trials = Vec::new();
         for _ in 0..args.iters {
             let compute = Duration::from_millis(args.compute_ms);
@@ -110,9 +110,9 @@ fn row(args: &Args, busy: Busy, mut trials: Vec<Trial>) -> Row {
 struct Trial {
     done: u64,
     computed: u64,
-    /// Processor time of the busy rank, until its computation was over.
+    /// Processor time of the busy rank, until the end of its computation.
     cpu: u64,
-    /// The busy side's own handle said that it was done when the computation was over.
+    /// True if the busy rank's own future was ready at the end of the computation.
     seen: bool,
 }
 
@@ -122,7 +122,7 @@ impl Trial {
     }
 }
 
-/// What the busy side noted, in nanoseconds of the clock.
+/// Notes of the busy rank, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Notes {
     start: u64,
@@ -132,7 +132,7 @@ struct Notes {
     done: u64,
 }
 
-/// Both ranks return the same trial.
+/// Runs one transfer. Both ranks return the same trial.
 async fn transfer(
     pair: &Pair<'_>,
     busy: Busy,
@@ -149,7 +149,7 @@ async fn transfer(
         return settle(pair, notes).await;
     }
     pair.world.barrier().await?;
-    pair.runtime.sleep(HEAD_START).await; // the other side computes by now
+    pair.runtime.sleep(HEAD_START).await; // the other rank computes by now
     if pair.me == 0 {
         *buf = pair.world.send(pair.other, TAG, taken).await?;
     } else {
@@ -203,7 +203,7 @@ fn work(compute: Duration, is_done: impl FnOnce() -> bool) -> Notes {
     }
 }
 
-/// The busy side tells what it noted, and gets the verdict.
+/// Sends the notes of the busy rank to the other rank, and receives the trial.
 async fn settle(pair: &Pair<'_>, notes: Notes) -> Result<Trial> {
     let told = [
         notes.start,
@@ -220,7 +220,8 @@ async fn settle(pair: &Pair<'_>, notes: Notes) -> Result<Trial> {
     Ok(Trial::from_numbers(verdict))
 }
 
-/// The other side knows when the transfer was done, if the busy side agrees that it was.
+/// Evaluates the trial. The rank that is not busy has observed the end of the transfer; if the busy rank disagrees, the later
+/// time counts.
 async fn observe(pair: &Pair<'_>, observed: u64) -> Result<Trial> {
     let (told, _) = pair
         .world

@@ -19,7 +19,7 @@ pub(super) enum Planned {
 }
 
 impl Planned {
-    /// Of this collective with blocks of so many elements; `ring` is for those of neighbours.
+    /// Plans this collective, with blocks of `block` elements. `ring` is for neighborhood collectives.
     pub(super) async fn new(
         world: &Comm,
         ring: Option<&Cart>,
@@ -64,7 +64,7 @@ impl Planned {
         })
     }
 
-    /// So many runs: begins each, does something else, and awaits it. What became of the last one.
+    /// Runs the plan `times` times: begins each run, does something else, and awaits it. Returns what became of the last run.
     pub(super) async fn repeat(&mut self, times: u64, meanwhile: Meanwhile) -> Result<Passed> {
         let mut passed = Passed::default();
         macro_rules! run {

@@ -1,4 +1,4 @@
-//! What rank 0 prints: a table for people, or JSON lines.
+//! The output of rank 0: a table for people, or JSON lines.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 
 use super::{samples::Samples, tally::Tally};
 
-/// Where results go; on other ranks than 0, nowhere.
+/// The destination of results; ranks other than 0 print nothing.
 #[derive(Debug)]
 pub(crate) struct Report {
     speaks: bool,
     json: bool,
-    /// Of the columns so far.
+    /// Headings of the columns so far.
     heads: Vec<&'static str>,
     bar: ProgressBar,
 }
@@ -31,7 +31,7 @@ struct Cell {
 }
 
 impl Report {
-    /// For `lines` lines to come.
+    /// Makes a report of `lines` lines.
     pub(crate) fn new(rank: usize, json: bool, lines: usize) -> Self {
         let speaks = rank == 0;
         let watched = speaks && lines > 1 && io::stderr().is_terminal();
@@ -50,7 +50,7 @@ impl Report {
         }
     }
 
-    /// Says what is measured now, where somebody watches.
+    /// Shows what is being measured, if the output is a terminal.
     pub(crate) fn announce(&self, what: String) {
         self.bar.set_message(what);
     }
@@ -58,7 +58,7 @@ impl Report {
     /// Prints a line.
     ///
     /// # Errors
-    /// Nobody reads.
+    /// The output is closed.
     pub(crate) fn print(&mut self, row: Row) -> io::Result<()> {
         self.bar.inc(1);
         if !self.speaks {
@@ -76,7 +76,7 @@ impl Report {
         })
     }
 
-    /// A line of the table, below a heading where its columns are not those of the line before.
+    /// Prints a line of the table, below a heading if its columns differ from those of the line before.
     fn lines(&mut self, row: &Row) -> String {
         let heads: Vec<_> = row.cells.iter().map(|cell| cell.head).collect();
         let headed = heads != self.heads;
@@ -94,12 +94,12 @@ impl Row {
         }
     }
 
-    /// A message length in bytes.
+    /// Adds a message length in bytes.
     pub(super) fn size(self, size: usize) -> Self {
         self.cell("size", human(size)).field("size", size)
     }
 
-    /// A word or a count that the line is about.
+    /// Adds a word or a count that identifies the line.
     pub(crate) fn label(
         self,
         name: &'static str,
@@ -108,7 +108,7 @@ impl Row {
         self.cell(name, value.to_string()).field(name, value)
     }
 
-    /// A figure under a heading of the table.
+    /// Adds a figure under a heading of the table.
     pub(crate) fn figure(self, name: &'static str, head: &'static str, value: f64) -> Self {
         let text = if value.abs() < 1000.0 {
             format!("{value:.3}")
@@ -118,7 +118,7 @@ impl Row {
         self.cell(head, text).field(name, rounded(value))
     }
 
-    /// Percentiles.
+    /// Adds percentiles.
     pub(super) fn times(self, samples: &Samples) -> Self {
         self.figure("median_us", "median µs", samples.micros_at(0.5))
             .figure("min_us", "min µs", samples.micros_min())
@@ -127,7 +127,7 @@ impl Row {
             .field("iters", samples.len())
     }
 
-    /// What a message cost, on both ranks together.
+    /// Adds the cost of a message, on both ranks together.
     #[expect(
         clippy::cast_precision_loss,
         reason = "a quotient, printed with six digits"
@@ -148,7 +148,7 @@ impl Row {
             .field("interrupts_per_message", each(tally.interrupts))
     }
 
-    /// Something for the JSON line only.
+    /// Adds a value for the JSON line only.
     pub(crate) fn field(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fields.insert(name.to_owned(), value.into());
         self
@@ -176,7 +176,7 @@ impl Row {
     }
 }
 
-/// `8 B`, `4 KiB`, `1 MiB`.
+/// Formats a length: `8 B`, `4 KiB`, `1 MiB`.
 pub(super) fn human(size: usize) -> String {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = units
@@ -188,7 +188,7 @@ pub(super) fn human(size: usize) -> String {
     )
 }
 
-/// Six digits behind the point: more are noise in a file that is read and compared.
+/// Rounds to six decimals; more are noise in a file that is read and compared.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

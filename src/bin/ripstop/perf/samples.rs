@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-/// Times of one measurement, each of which covers `share` of what is reported: 2 for round trips reported one way.
+/// Times of one measurement, each of which covers `share` reported times: 2 for round trips that are reported one way.
 #[derive(Debug)]
 pub(super) struct Samples {
     nanos: Histogram<u64>,
@@ -16,7 +16,7 @@ impl Samples {
         Self { nanos, share }
     }
 
-    /// Adds one time. Allocates nothing.
+    /// Adds one time, without allocating.
     #[inline]
     pub(super) fn record(&mut self, nanos: u64) {
         self.nanos.saturating_record(nanos);
@@ -26,7 +26,7 @@ impl Samples {
         self.nanos.len()
     }
 
-    /// Microseconds that the share `quantile` of the samples does not exceed.
+    /// Returns the microseconds that a fraction `quantile` of the samples does not exceed.
     pub(super) fn micros_at(&self, quantile: f64) -> f64 {
         self.micros(self.nanos.value_at_quantile(quantile))
     }
@@ -41,7 +41,7 @@ impl Samples {
     }
 }
 
-/// Exact below 2 µs, and to a thousandth above.
+/// Precision of the histogram: exact below 2 µs, and to a thousandth above.
 const DIGITS: u8 = 3;
 const NANOS_MAX: u64 = 600_000_000_000;
 

@@ -1,7 +1,7 @@
-//! Start-up: how long ranks take to tell each other where they are, through the process manager that started them (spec P10).
+//! Start-up: how long ranks take to exchange their addresses through the process manager that started them.
 //!
-//! Nothing but the exchange is measured: no runtime is made. The ways take turns in one job, so that their ratios are fair; they
-//! are those of `ripstop sim startup`.
+//! Only the exchange is measured; no runtime is made. The ways take turns in one job, so that their ratios are fair. They are
+//! those of `ripstop sim startup`.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -41,10 +41,10 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Who tells whom.
+/// How addresses are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Way {
-    /// What Ripstop does: ranks of a node by shared memory, and a record of each node, which the node's leader reads
+    /// The way of Ripstop: ranks of a node by shared memory, and a record of each node, which the node's leader reads
     Nodes,
     /// A record of each rank; each rank reads those of six, as where connections are made on demand
     Few,
@@ -98,7 +98,8 @@ impl Args {
 }
 
 impl Way {
-    /// From the end of one fence to the end of another, and what this rank asked of the process manager in between.
+    /// Measures from the end of one fence to the end of another, and counts the requests of this rank to the process manager in
+    /// between.
     fn time(self, boot: &mut Boot) -> Result<(u64, Cost), Trouble> {
         boot.exchange.fence()?;
         let start = clock::now();
@@ -162,7 +163,7 @@ impl Way {
     }
 }
 
-/// What one rank asks of the process manager.
+/// The requests of one rank to the process manager.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     puts: u64,
@@ -170,7 +171,7 @@ struct Cost {
     gets: u64,
 }
 
-/// An exchange that counts.
+/// An exchange that counts requests.
 struct Counting<'a> {
     boot: &'a mut Boot,
     cost: Cost,
@@ -200,7 +201,7 @@ impl<'a> Counting<'a> {
         Ok(value.ok_or_else(|| format!("nobody has put {key}"))?)
     }
 
-    /// As a runtime does at start.
+    /// Exchanges addresses as a runtime does at start.
     fn nodes(&mut self) -> Result<Vec<Vec<u8>>, Trouble> {
         let Boot { rank, size, .. } = *self.boot;
         let mine = vec![u8::try_from(rank % 251)?; LEN];
@@ -216,7 +217,7 @@ impl<'a> Counting<'a> {
     }
 }
 
-/// The ranks of the node of `rank`, where nodes are filled in the order of ranks.
+/// Returns the ranks of the node of `rank`, if nodes are filled in the order of ranks.
 fn beside(rank: u32, size: u32, each: u32) -> Vec<u32> {
     let first = rank / each * each;
     (first..size.min(first.saturating_add(each))).collect()
@@ -241,7 +242,7 @@ fn check(fine: bool) -> Result<(), Trouble> {
 /// Bytes of an address, and of half of one.
 const LEN: usize = 48;
 const PART_LEN: usize = 4;
-/// Neighbours in a three-dimensional stencil.
+/// Neighbors in a three-dimensional stencil.
 const FEW: u32 = 6;
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -118,7 +118,7 @@ pub(super) async fn rate(
     Ok(())
 }
 
-/// What a window works with, made once.
+/// The buffers and operations of a window, made once.
 pub(super) struct Stream<'a, S: SendBuf, R: RecvBuf> {
     pair: &'a Pair<'a>,
     both_ways: bool,
@@ -140,7 +140,7 @@ where
     S: SendBuf<Elem = u8>,
     R: RecvBuf<Elem = u8>,
 {
-    /// With windows of the usual length.
+    /// Makes a stream with windows of the usual length.
     pub(super) fn new(
         pair: &'a Pair<'a>,
         both_ways: bool,
@@ -150,7 +150,7 @@ where
         Self::of(pair, (WINDOW, both_ways), out, inbox)
     }
 
-    /// With windows of so many messages.
+    /// Makes a stream with windows of `count` messages.
     fn of(
         pair: &'a Pair<'a>,
         (count, both_ways): (usize, bool),
@@ -172,7 +172,7 @@ where
         self.windows(common.warmup(iters, 2), iters).await
     }
 
-    /// The times of `iters` windows, after some that do not count.
+    /// Returns the times of `iters` windows, after `warmup` windows that do not count.
     pub(super) async fn windows(mut self, warmup: u64, iters: u64) -> Result<Measured> {
         for _ in 0..warmup {
             self.window().await?;
@@ -228,7 +228,7 @@ impl Measured {
     }
 }
 
-/// A length of which 65 buffers are made.
+/// The longest message of which 65 buffers are made.
 fn bytes_of_window(text: &str) -> Result<usize, String> {
     let size = bytes(text)?;
     if size <= SIZE_MAX {

@@ -1,4 +1,4 @@
-//! What the messages of a measurement cost, counted on both ranks.
+//! The cost of a measurement's messages, counted on both ranks.
 
 use ripstop::{Comm, Result, Runtime};
 
@@ -11,7 +11,7 @@ pub(super) struct Tally {
     pub(super) copies: u64,
     pub(super) wakes: u64,
     pub(super) allocations: u64,
-    /// Messages of the driver: those of the runtime among them.
+    /// Messages of the driver, including those of the runtime itself.
     pub(super) messages: u64,
     pub(super) entries: u64,
     pub(super) placed: u64,
@@ -19,9 +19,9 @@ pub(super) struct Tally {
     pub(super) acks: u64,
     pub(super) posts: u64,
     pub(super) registrations: u64,
-    /// Words of the adapter to the host about task lists.
+    /// Notices of the adapter to the host about task lists.
     pub(super) list_words: u64,
-    /// Of the host, by an adapter that does.
+    /// Interrupts of the host, by an adapter that raises them.
     pub(super) interrupts: u64,
 }
 
@@ -56,7 +56,7 @@ impl Tally {
         Self::from_numbers(numbers)
     }
 
-    /// The sum of all ranks, on rank 0; elsewhere what came in.
+    /// Returns the sum over all ranks on rank 0, and the rank's own counts elsewhere.
     pub(super) async fn gather(self, world: &Comm) -> Result<Self> {
         let mut sum = self.numbers();
         if world.rank() != 0 {

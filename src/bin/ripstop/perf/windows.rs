@@ -1,4 +1,4 @@
-//! Epochs of windows: what an application pays to put eight bytes, in each way to synchronise.
+//! Epochs of windows: what an application pays to put eight bytes, for each kind of synchronization.
 
 use std::error::Error;
 
@@ -29,7 +29,7 @@ impl Args {
         self.sizes(way).len()
     }
 
-    /// Why these lengths cannot be measured.
+    /// Returns why these lengths cannot be measured.
     pub(super) fn refuses(&self, way: Way) -> Option<String> {
         let other = self.size.iter().find(|size| **size != NUMBER);
         let other = other.filter(|_| way.is_of_one_number())?;
@@ -39,7 +39,7 @@ impl Args {
         ))
     }
 
-    /// The bytes that are moved.
+    /// Returns the numbers of bytes to move.
     fn sizes(&self, way: Way) -> Vec<usize> {
         let said = match way {
             _ if !self.size.is_empty() => &self.size[..],
@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-/// Bytes of the 64-bit numbers that have room for so many.
+/// Returns the bytes of the 64-bit numbers that have room for `size` bytes.
 pub(super) const fn whole(size: usize) -> usize {
     size.next_multiple_of(NUMBER)
 }
@@ -63,9 +63,9 @@ pub(super) const fn whole(size: usize) -> usize {
 pub(super) enum Way {
     Pscw,
     Fence,
-    /// Of one rank, while the other does nothing.
+    /// Operations of one rank, one at a time, while the other does nothing.
     One(Deed),
-    /// As many at a time as [`STREAM`], each with a buffer and a place of its own.
+    /// [`STREAM`] operations at a time, each with a buffer and a place of its own.
     Stream(Deed),
 }
 
@@ -128,7 +128,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// The times of `count` epochs, one after the other.
+/// Returns the times of `count` epochs, one after the other.
 async fn epochs(
     pair: &Pair<'_>,
     way: Way,
@@ -166,7 +166,7 @@ async fn epochs(
     Ok(samples)
 }
 
-/// The times of `count` operations of rank 0 and a flush; the other rank waits for a message meanwhile.
+/// Returns the times of operations of rank 0, `count` at a time, and a flush; the other rank waits for a message meanwhile.
 async fn alone(
     pair: &Pair<'_>,
     deed: Deed,
@@ -224,7 +224,7 @@ impl<T: Wire> Blocks<T> {
         }
     }
 
-    /// Puts or gets all of them at the same time, to their ends here.
+    /// Puts or gets all buffers at the same time, and waits until they are free.
     pub(super) async fn all(&mut self, lock: &Locked<'_, T>, to: usize, puts: bool) -> Result<()> {
         for (nth, block) in self.idle.drain(..).enumerate() {
             let at = nth * block.len();
@@ -241,7 +241,7 @@ impl<T: Wire> Blocks<T> {
     }
 }
 
-/// Rank 1 has no samples, and prints nothing.
+/// Adds the bandwidth. Rank 1 has no samples, and prints nothing.
 fn with_rate(row: Row, bytes: usize, samples: &Samples) -> Row {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     let bytes = bytes as f64;
@@ -249,7 +249,7 @@ fn with_rate(row: Row, bytes: usize, samples: &Samples) -> Row {
 }
 
 impl Deed {
-    /// Whether its future says that it is complete at the target.
+    /// Returns true if a ready future means that the operation is complete at the target.
     fn comes_back(self) -> bool {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
     }
@@ -272,7 +272,7 @@ impl Deed {
 }
 
 impl Way {
-    /// There and back: no block, so no bandwidth either.
+    /// Returns true if one number makes a round trip; there is no block, and so no bandwidth.
     const fn is_of_one_number(self) -> bool {
         matches!(self, Self::One(Deed::FetchAdd | Deed::CompareSwap))
     }
@@ -295,7 +295,7 @@ impl Way {
 /// Bytes of a number.
 const NUMBER: usize = size_of::<u64>();
 const SIZES: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
-/// Operations at a time in a stream; as many as the peers' programs have.
+/// Operations at a time in a stream; as many as in the peers' programs.
 const STREAM: usize = 64;
 
 #[cfg(test)]
@@ -307,7 +307,7 @@ mod tests {
 
     use super::{Blocks, STREAM};
 
-    /// Virtual microseconds of a put, or of a get, of so many blocks at a time.
+    /// Returns the virtual microseconds of a put, or of a get, of `count` blocks at a time.
     fn micros(puts: bool, count: usize) -> f64 {
         let rank = move |world: Comm| async move {
             let window = Window::<u64>::allocate(&world, count).await?;

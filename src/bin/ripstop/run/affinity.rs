@@ -1,4 +1,4 @@
-//! Which CPU each rank is bound to.
+//! The CPUs that ranks are bound to.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use rustix::{
 
 use super::{Bind, message};
 
-/// For each of `ranks` the CPUs it is bound to, or nothing for all of them.
+/// Returns the CPUs of each of `ranks`, or nothing if no rank is bound.
 ///
-/// Without a wish every rank gets an even share of the allowed CPUs: its progress agent then has a CPU of its own where
-/// there are more of them than ranks.
+/// By default every rank gets an even share of the allowed CPUs. If there are more CPUs than ranks, the progress agent of a
+/// rank then has a CPU of its own.
 pub(super) fn plan(wish: Option<Bind>, ranks: u32) -> io::Result<Vec<Option<CpuSet>>> {
     let ranks = usize::try_from(ranks).unwrap_or(usize::MAX);
     if wish == Some(Bind::None) {

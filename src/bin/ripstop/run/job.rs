@@ -1,4 +1,4 @@
-//! A running job: one loop that waits for everything, and the rules by which a job ends.
+//! A running job: one loop that waits for all events, and the rules by which a job ends.
 
 use std::io::{stderr, stdout};
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use super::signals::{PASSED_ON, Signals};
 use super::verdict::{self, Cause};
 use super::{Args, KeepGoing, Refusal};
 
-/// The ranks that run, and why they are to end, once they are.
+/// The ranks of a job, and the reason why the job ends, once it does.
 ///
-/// Dropping it kills every process of the job, so that none is left on any way out.
+/// Dropping it kills every process of the job, so that no process remains, however this code is left.
 #[derive(Debug)]
 pub(super) struct Job {
     name: String,
@@ -29,33 +29,33 @@ pub(super) struct Job {
     pub(super) server: Server,
     pub(super) poller: Poller,
     signals: Signals,
-    /// By [`Which`].
+    /// Standard output and standard error, by [`Which`].
     pub(super) mouths: [Mouth; 2],
-    /// The end of the time that the job has, and that time.
+    /// The end of the time limit, and its length.
     pub(super) limit: Option<(Instant, Duration)>,
-    /// What ranks said about failures, and how they ended.
+    /// Reports of ranks about failures, and how each rank ended.
     pub(super) inquest: Inquest,
-    /// Since when, and until when, the end of a rank is awaited because of which others have ended.
+    /// Set while the end of a rank is awaited because of which other ranks have ended: since when, and until when.
     pub(super) held: Option<(Instant, Instant)>,
-    /// Ranks that ended because of others, of which nothing was said yet.
+    /// Ranks that ended because of others and were not reported yet.
     pub(super) followers: Vec<u32>,
-    /// The first thing that went wrong.
+    /// The first failure.
     pub(super) cause: Option<Cause>,
     pub(super) ending: Option<Ending>,
-    /// Since when a barrier has been waiting for a rank that will not come.
+    /// Time since which a barrier has been waiting for a rank that will not come.
     deserted_since: Option<Instant>,
     pub(super) interrupts: u32,
 }
 
-/// The ranks were asked to end.
+/// Set once the ranks were asked to end.
 #[derive(Debug)]
 pub(super) struct Ending {
-    /// When those that have not are killed.
+    /// Time at which ranks that still run are killed.
     patience: Option<Instant>,
 }
 
 impl Job {
-    /// Starts all ranks. Answers those that run already meanwhile.
+    /// Starts all ranks. Meanwhile it answers ranks that already run.
     pub(super) fn start(args: &Args, program: &Program) -> Result<Self, Refusal> {
         let size = args.ranks;
         raise_descriptor_limit(size, args.label)?;
@@ -80,7 +80,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Looks after the ranks until the last has ended; the exit code.
+    /// Watches the ranks until the last has ended, and returns the exit code.
     #[expect(
         clippy::unnecessary_wraps,
         reason = "the last of the fallible steps of `run`"
@@ -121,7 +121,7 @@ impl Job {
     }
 
     fn adopt(&mut self, number: u32, rank: Rank) -> std::io::Result<()> {
-        self.ranks.push(rank); // First of all, so that it is killed if the rest fails.
+        self.ranks.push(rank); // Before all other steps, so that the rank is killed if they fail.
         let rank = &self.ranks[number as usize];
         let watches = [
             (rank.socket(), Token::Connection(number)),
@@ -133,7 +133,7 @@ impl Job {
             .try_for_each(|(fd, token)| fd.map_or(Ok(()), |fd| self.poller.watch(fd, token)))
     }
 
-    /// Waits until something happens, or for `time`, and handles it.
+    /// Waits for an event, for at most `time`, and handles it.
     pub(super) fn turn(&mut self, time: Option<Duration>) {
         for token in self.poller.wait(time) {
             match token {
@@ -216,13 +216,14 @@ impl Job {
         }
     }
 
-    /// Some ranks have ended. One that was killed is likelier to be the reason for the others than the other way round.
+    /// Handles the end of some ranks. Ranks that were killed come first, because they are more likely the cause of the other
+    /// ends.
     fn handle_ends(&mut self) {
         let mut ended: Vec<u32> = (0..)
             .zip(&mut self.ranks)
             .filter_map(|(number, rank)| rank.has_ended().then_some(number))
             .collect();
-        // What they, and others, said before they did: an abort says more than how a rank ended.
+        // Requests from before their end are read first, because an abort says more than how a rank ended.
         for token in self.poller.wait(Some(Duration::ZERO)) {
             if let Token::Connection(rank) = token {
                 self.handle_request(rank);
@@ -251,10 +252,10 @@ impl Job {
         self.leave(number, &verdict::fate(status));
     }
 
-    /// Stops the ranks and this process, as the terminal wishes, until both go on.
+    /// Stops the ranks and this process, as the terminal asks, until this process is continued.
     fn stop(&self) {
         self.signal_all(Signal::STOP);
-        let _ = self.signals.stop(); // Nothing else can be done about a failure than to go on.
+        let _ = self.signals.stop(); // A failure cannot be handled in any way but going on.
         self.signal_all(Signal::CONT);
     }
 
@@ -269,7 +270,7 @@ impl Job {
         let interrupts = [Signal::INT, Signal::TERM].contains(&signal);
         self.interrupts += u32::from(interrupts);
         if interrupts && self.ending.is_none() && self.ranks.len() < self.size as usize {
-            // Passed on it would miss the ranks that are still to come.
+            // Passing the signal on would miss the ranks that are not started yet.
             let rank = self.ranks.len();
             return self.fail(Cause::Interrupted {
                 signal: number,
@@ -278,14 +279,14 @@ impl Job {
         }
         self.signal_all(signal);
         if ![Signal::USR1, Signal::USR2].contains(&signal) {
-            self.signal_all(Signal::CONT); // To end is what they are asked; one that is stopped would not notice.
+            self.signal_all(Signal::CONT); // The ranks are asked to end; a stopped rank would not notice.
         }
         if !interrupts {
             return;
         }
         let name = verdict::name(number).unwrap_or("a signal");
         if self.running().next().is_none() {
-            // Only output is left, which nobody wants any more.
+            // Only output is left, and the user does not want it any more.
         } else if self.interrupts > 1 || self.ending.is_some() {
             self.tell(&format!("{name} again: killing {}", self.running_ranks()));
             self.signal_all(Signal::KILL);
@@ -325,7 +326,7 @@ impl Job {
         self.handle_desertion(now);
     }
 
-    /// A rank that closes its connection is often about to end, and then its exit code says more.
+    /// Waits a moment first: a rank that closes its connection is often about to end, and then its exit code says more.
     fn handle_desertion(&mut self, now: Instant) {
         let Some(Desertion { rank, how, waiting }) = self
             .server
@@ -355,7 +356,7 @@ impl Job {
             .min()
     }
 
-    /// Something went wrong: says so, and ends the job unless its other ranks are to go on.
+    /// Reports a failure, and ends the job unless its other ranks are to continue.
     pub(super) fn fail(&mut self, cause: Cause) {
         if self.ending.is_some() {
             return; // A consequence of the first failure.
@@ -386,7 +387,7 @@ impl Job {
             patience: Some(now() + GRACE),
         });
         self.signal_all(Signal::TERM);
-        self.signal_all(Signal::CONT); // One that is stopped would not notice.
+        self.signal_all(Signal::CONT); // A stopped rank would not notice the request.
     }
 
     fn signal_all(&self, signal: Signal) {
@@ -453,7 +454,8 @@ fn refusal(error: &std::io::Error, rank: u32, program: &Program) -> Refusal {
     ))
 }
 
-/// A job needs a socket for each rank and, labelled, two pipes; the usual soft limit is 1024.
+/// Raises the limit of open files: a job needs a socket for each rank and, if labelled, two pipes. The usual soft limit is
+/// 1024.
 fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), Refusal> {
     let needed = 64 + u64::from(ranks) * if label { 3 } else { 1 };
     let limit = getrlimit(Resource::Nofile);
@@ -484,11 +486,11 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// Between SIGTERM and SIGKILL: time to write a file or two.
+/// Time between SIGTERM and SIGKILL: enough to write a file or two.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
-/// A process that closes its files is reaped well within this time.
+/// Time within which a process that closes its files is reaped.
 const DESERTION_DELAY: Duration = Duration::from_millis(200);
 
-/// As for every other mistake in the command line.
+/// The exit code of every mistake in the command line.
 const NOT_A_JOB: u8 = 2;

@@ -1,4 +1,4 @@
-//! Which rank is to blame: the one that failed first, and not the one that was seen to end first.
+//! Finds the rank to blame: the one that failed first, which is not always the first one that was seen to end.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Job {
         }
     }
 
-    /// Says what is to be said about the ranks that have ended, as far as it is known which of them failed first.
+    /// Reports the ranks that have ended, as far as it is known which of them failed first.
     pub(super) fn judge(&mut self) {
         while self.ending.is_none() {
             let patience = match self.inquest.finding() {
@@ -47,7 +47,7 @@ impl Job {
         self.held = None;
     }
 
-    /// All have ended, so nothing more is waited for.
+    /// Reports the remaining ranks. All have ended, so there is nothing to wait for.
     pub(super) fn judge_rest(&mut self) {
         self.judge();
         while self.ending.is_none() && self.inquest.finding() != Finding::Nothing {
@@ -59,17 +59,17 @@ impl Job {
         }
     }
 
-    /// It is not known which rank failed first, and will not be.
+    /// Blames the most likely rank, because it will not become known which rank failed first.
     fn blame_likeliest(&mut self) {
         let rank = match self.inquest.finding() {
-            // Its end is long awaited, and the others are sure that it failed.
+            // Its end was awaited for long, and the other ranks are sure that it failed.
             Finding::Awaits(rank, Leaving::Failed) => rank,
             _ => self.inquest.likeliest(),
         };
         self.blame(rank);
     }
 
-    /// The rank failed first, of those about which nothing was said yet.
+    /// Blames the rank: it failed first, of those not reported yet.
     fn blame(&mut self, rank: u32) {
         let followers = self.inquest.tell(rank);
         let of_rank = &self.ranks[rank as usize];
@@ -102,7 +102,7 @@ impl Job {
         });
     }
 
-    /// What it had lost before, which may have to do with it.
+    /// Returns what the rank had lost before its own end, as a hint at the cause.
     fn after(&self, peer: u32) -> String {
         match self.inquest.end_of(peer) {
             None => format!(", after it lost rank {peer}, which still runs"),
@@ -111,7 +111,7 @@ impl Job {
         }
     }
 
-    /// The rank ended because of one about which all was said. One that did not give up may have had another reason.
+    /// Reports a rank that ended because of a rank reported before. A rank that did not give up may have had another reason.
     fn let_follow(&mut self, rank: u32) {
         if self.inquest.gave_in(rank) {
             self.followers.push(rank);
@@ -134,7 +134,7 @@ impl Job {
         }
     }
 
-    /// Some ranks failed, and those that were to live on did.
+    /// Returns true if some ranks failed and all others ended well, as `--keep-going` allows.
     pub(super) fn has_survived(&self) -> bool {
         let ranks = || 0..self.size;
         self.keep_going == Some(KeepGoing::Ok)
@@ -144,8 +144,8 @@ impl Job {
     }
 }
 
-/// Time to print a long trace, or to write a core, on a machine that does other work as well.
+/// Time to print a long trace or to write a core on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time to end, for a rank of which others only know that it left.
+/// Time to end for a rank of which the others only know that it left.
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);

@@ -1,8 +1,8 @@
-//! Output of ranks, line by line, each under its rank.
+//! Output of ranks, line by line, each line labelled with its rank.
 
 use std::io::{self, Write};
 
-/// One output stream of one rank: keeps what is not a whole line yet.
+/// One output stream of one rank; it holds an incomplete line back.
 #[derive(Debug)]
 pub(super) struct Lines {
     prefix: String,
@@ -32,7 +32,7 @@ impl Lines {
         flush(&whole, into)
     }
 
-    /// Writes what is left when the stream ends within a line.
+    /// Writes an incomplete line at the end of the stream.
     pub(super) fn end(&mut self, into: &mut dyn Write) -> io::Result<()> {
         let mut whole = Vec::new();
         if !self.partial.is_empty() {
@@ -60,7 +60,7 @@ fn flush(whole: &[u8], into: &mut dyn Write) -> io::Result<()> {
     into.flush()
 }
 
-/// A longer line is broken: a rank that writes no newline must not fill this process.
+/// Longest line; longer ones are broken, because a rank that writes no newline must not fill this process.
 const LINE_MAX: usize = 64 << 10;
 
 #[cfg(test)]

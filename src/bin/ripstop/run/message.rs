@@ -1,4 +1,4 @@
-//! What the launcher itself has to say, on standard error, each under its own name.
+//! Messages of the launcher itself, on standard error, each labelled with the launcher's name.
 
 use crate::tell;
 
@@ -7,12 +7,12 @@ pub(super) fn tell(text: &str) {
     tell::tell(NAME, text);
 }
 
-/// What [`tell`] prints.
+/// Returns the line that [`tell`] prints.
 pub(super) fn line(text: &str) -> String {
     tell::line(NAME, text)
 }
 
-/// `rank 3`, `ranks 0 and 2`, `ranks 0-5, 7 and 9`: runs of three and more are shortened.
+/// Formats ranks: `rank 3`, `ranks 0 and 2`, `ranks 0-5, 7 and 9`. Runs of three or more are shortened.
 pub(super) fn ranks(ranks: &[u32]) -> String {
     let runs = runs(ranks);
     let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
@@ -23,7 +23,7 @@ pub(super) fn ranks(ranks: &[u32]) -> String {
     }
 }
 
-/// Those `running` of `size` ranks to whom nothing has happened, and the form of `go` for them; nothing when there are none.
+/// Names the `running` of `size` ranks that are not affected, with the matching form of `go`; `None` if there are none.
 pub(super) fn others(running: usize, size: u32) -> Option<(String, &'static str)> {
     match running {
         0 => None,

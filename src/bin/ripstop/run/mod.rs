@@ -70,7 +70,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// The exit code of a job some ranks of which failed.
+/// What the exit code of a job says if some of its ranks failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KeepGoing {
     /// That of the first rank that failed
@@ -87,7 +87,7 @@ enum Bind {
     None,
 }
 
-/// Runs the job that `args` describe; `words` are those of the whole command line.
+/// Runs the job that `args` describe; `words` is the whole command line.
 pub(crate) fn run(mut args: Args, words: &[OsString]) -> ExitCode {
     check_words(&mut args, words);
     let program = program::find(args.example.as_deref(), &mut args.command);
@@ -98,11 +98,11 @@ pub(crate) fn run(mut args: Args, words: &[OsString]) -> ExitCode {
     }
 }
 
-/// Why no job could be started, in a sentence; nothing is left running.
+/// The reason why no job could be started, as a sentence. No process is left running.
 #[derive(Debug)]
 struct Refusal {
     sentence: String,
-    /// The command line is at fault, rather than the machine.
+    /// True if the command line is at fault, rather than the machine.
     usage: bool,
 }
 
@@ -150,7 +150,7 @@ fn check_words(args: &mut Args, words: &[OsString]) {
     }
 }
 
-/// Ends this process the way a mistake in the command line does.
+/// Ends this process like any mistake in the command line.
 fn complain(sentence: &str) -> ! {
     let mut command = crate::Cli::command();
     command.build();
@@ -170,7 +170,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     limit.ok_or_else(|| "expected 0.001 to 31536000 seconds".to_owned())
 }
 
-/// As many processes as a large node may carry; each costs this one a socket and, with --label, two pipes.
+/// The most ranks: as many as a large node may carry. Each costs this process a socket and, with --label, two pipes.
 const RANKS_MAX: i64 = 8192;
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

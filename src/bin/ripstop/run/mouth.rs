@@ -1,4 +1,4 @@
-//! Output on its way out of this process. A reader that pauses holds the ranks up, and not the launcher.
+//! Output of this process, buffered. A slow reader delays the ranks, but not the launcher.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,13 +10,13 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub(super) struct Mouth {
     fd: OwnedFd,
-    /// What there was no room for.
+    /// Output that did not fit into the pipe yet.
     held: Vec<u8>,
-    /// It cannot be written to any more: what comes is dropped.
+    /// True once a write has failed; later output is dropped.
     shut: bool,
-    /// Its descriptor is watched for room.
+    /// True while the descriptor is watched for room.
     pub(super) waits: bool,
-    /// Output of ranks is not read, because too much is held.
+    /// True while the output of ranks is not read, because too much is held.
     pub(super) paused: bool,
 }
 
@@ -35,12 +35,12 @@ impl Mouth {
         self.held.is_empty()
     }
 
-    /// Whether nothing more is to be read for it.
+    /// Returns true if no more output may be read for it.
     pub(super) fn is_full(&self) -> bool {
         self.held.len() >= HELD_MAX
     }
 
-    /// Writes what there is room for, and keeps the rest.
+    /// Writes what fits, and keeps the rest.
     pub(super) fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.shut {
             return Ok(());
@@ -49,7 +49,7 @@ impl Mouth {
         self.go_on()
     }
 
-    /// Writes what is held, as far as there is room.
+    /// Writes the kept output, as far as it fits.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
         let mut done = 0;
         let outcome = loop {
@@ -72,7 +72,7 @@ impl Mouth {
         outcome
     }
 
-    /// Whether a [`piece`] can be written without waiting, or fails.
+    /// Returns true if writing a [`piece`] will not block, or will fail.
     fn has_room(&self) -> bool {
         let mut fd = [PollFd::new(&self.fd, PollFlags::OUT)];
         poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
@@ -85,7 +85,7 @@ impl AsFd for Mouth {
     }
 }
 
-/// Takes all, as [`Mouth::say`] does.
+/// Accepts all bytes, like [`Mouth::say`].
 impl io::Write for Mouth {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.say(bytes).map(|()| bytes.len())
@@ -96,7 +96,8 @@ impl io::Write for Mouth {
     }
 }
 
-/// As much as a pipe with room for anything has room for; whole lines, so that lines of two streams do not mix.
+/// Returns the first bytes, as many as fit into any pipe that has room at all. They end with a whole line if possible, so that
+/// lines of two streams do not mix.
 fn piece(bytes: &[u8]) -> &[u8] {
     let most = &bytes[..bytes.len().min(PIECE_MAX)];
     let whole = most.iter().rposition(|&byte| byte == b'\n');
@@ -106,7 +107,7 @@ fn piece(bytes: &[u8]) -> &[u8] {
 /// `PIPE_BUF`.
 const PIECE_MAX: usize = 4096;
 
-/// The ranks' pipes hold as much again, each.
+/// Output held at most before ranks are paused, in bytes. The pipe of each rank holds as much again.
 const HELD_MAX: usize = 64 << 10;
 
 #[cfg(test)]

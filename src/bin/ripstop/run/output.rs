@@ -1,4 +1,4 @@
-//! What ranks write, and the launcher itself, on its way out.
+//! Output of the ranks and of the launcher itself.
 
 use std::mem;
 use std::os::fd::AsFd;
@@ -23,14 +23,14 @@ impl Job {
         }
     }
 
-    /// Somebody reads what we write.
+    /// Continues writing, because the output has room again.
     pub(super) fn go_on(&mut self, which: Which) {
         if let Err(why) = self.mouths[which as usize].go_on() {
             self.fail(Cause::unread(&why));
         }
     }
 
-    /// Has what could not be written wake us when it can, and reads on when all is.
+    /// Watches outputs with unwritten data, and reads from the ranks again once all is written.
     pub(super) fn tend_mouths(&mut self) {
         for which in [Which::Out, Which::Err] {
             let mouth = &mut self.mouths[which as usize];
@@ -58,18 +58,18 @@ impl Job {
                 Which::Err => Token::Errors(rank),
             };
             if let Some(pipe) = of_rank.output(which) {
-                let _ = self.poller.watch(pipe, token); // It may be watched.
+                let _ = self.poller.watch(pipe, token); // It may be watched already.
             }
         }
     }
 
-    /// Says something of its own. That nobody reads it is no reason to stop looking after the ranks.
+    /// Prints a message of the launcher. A closed output is no reason to stop watching the ranks.
     pub(super) fn tell(&mut self, text: &str) {
         let _ = self.mouths[Which::Err as usize].say(message::line(text).as_bytes());
     }
 
-    /// Waits for the reader of what is not written yet: as long as the job may run, a little where it was to end, and not at all
-    /// when it is asked to end now.
+    /// Waits until the unwritten output is read: as long as the job may run, for a short time if the job was told to end, and
+    /// not at all if it was told to end immediately.
     pub(super) fn speak_out(&mut self) {
         let (patience, interrupts) = (now() + GRACE, self.interrupts);
         self.tend_mouths();

@@ -8,26 +8,26 @@ use rustix::event::{Timespec, epoll};
 
 use super::rank::Which;
 
-/// Whose descriptor is ready.
+/// The owner of a ready descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Signals,
     Connection(u32),
     Output(u32),
     Errors(u32),
-    /// Of this process, for standard output or standard error.
+    /// An output of this process, standard output or standard error.
     Room(Which),
 }
 
 #[derive(Debug)]
 pub(super) struct Poller {
     epoll: OwnedFd,
-    /// How many descriptors may be ready at a time.
+    /// Number of descriptors that may be ready at a time.
     most: usize,
 }
 
 impl Poller {
-    /// For so many ranks.
+    /// Makes a poller for a job of this many ranks.
     pub(super) fn new(ranks: u32) -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -35,7 +35,7 @@ impl Poller {
         })
     }
 
-    /// A descriptor that is closed need not be forgotten first, unless a duplicate of it lives on.
+    /// Stops watching a descriptor. A closed descriptor needs this only if a duplicate of it stays open.
     pub(super) fn watch(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
         self.add(fd, token, epoll::EventFlags::IN)
     }
@@ -50,15 +50,15 @@ impl Poller {
     }
 
     pub(super) fn forget(&self, fd: BorrowedFd<'_>) {
-        let _ = epoll::delete(&self.epoll, fd); // It was not watched: then there is nothing to forget.
+        let _ = epoll::delete(&self.epoll, fd); // It was not watched; then there is nothing to forget.
     }
 
-    /// All that is ready now, or becomes ready within `time`; signals come last, so that what a rank sent is read before its
-    /// end.
+    /// Returns all that is ready now, or becomes ready within `time`. Signals come last, so that requests of a rank are read
+    /// before its end is handled.
     pub(super) fn wait(&self, time: Option<Duration>) -> Vec<Token> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         let mut ready: Vec<epoll::Event> = Vec::with_capacity(self.most);
-        // An interrupted wait finds nothing ready; any other error would be one of this file.
+        // An interrupted wait returns nothing ready. Any other error would be a bug in this file.
         let _ = epoll::wait(
             &self.epoll,
             rustix::buffer::spare_capacity(&mut ready),
@@ -86,7 +86,7 @@ impl Token {
     }
 
     fn unpack(data: u64) -> Self {
-        let rank = u32::try_from(data & 0xffff_ffff).unwrap_or(0); // Always fits: it is masked.
+        let rank = u32::try_from(data & 0xffff_ffff).unwrap_or(0); // It always fits, because it is masked.
         match data >> 32 {
             1 => Self::Connection(rank),
             2 => Self::Output(rank),
@@ -98,7 +98,7 @@ impl Token {
     }
 }
 
-/// Descriptors: a connection and two pipes of each rank, and signals and two outputs of the job.
+/// Descriptors: a connection and two pipes of each rank, signals, and two outputs of the job.
 const OF_A_RANK: usize = 3;
 const OF_A_JOB: usize = 3;
 

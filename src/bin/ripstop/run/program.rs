@@ -1,4 +1,4 @@
-//! Which program to run: a path, a name in `PATH`, or an example that is built first.
+//! The program to run: a path, a name in `PATH`, or an example that is built first.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
@@ -10,16 +10,16 @@ use serde_json::Value;
 
 use super::Refusal;
 
-/// A program that is there and may be executed, and its arguments.
+/// An existing, executable program, and its arguments.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<OsString>,
-    /// As the user knows it.
+    /// The name that the user gave.
     pub(super) name: String,
 }
 
-/// Finds what to run. `words` are the arguments of the example, or the program and its arguments.
+/// Finds the program. `words` are the arguments of the example, or the program and its arguments.
 pub(super) fn find(example: Option<&str>, words: &mut Vec<OsString>) -> Result<Program, Refusal> {
     if let Some(name) = example {
         let path = build(name)?;
@@ -83,7 +83,8 @@ fn executable(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Builds an example of the package in the current folder, with this command's profile, and asks cargo where it put it.
+/// Builds an example of the package in the current folder, with this command's profile, and returns the path that cargo
+/// reports.
 fn build(name: &str) -> Result<PathBuf, Refusal> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);
@@ -121,7 +122,7 @@ fn build(name: &str) -> Result<PathBuf, Refusal> {
     path.filter(|_| built).ok_or_else(failed)
 }
 
-/// The executable in a line that cargo prints for every target it has built.
+/// Returns the executable named in a line that cargo prints for each target it has built.
 fn built(line: &str, name: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(line).ok()?;
     let target = &message["target"];

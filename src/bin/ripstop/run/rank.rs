@@ -1,4 +1,4 @@
-//! One rank: its process, its PMI connection and, where it is labelled, its output.
+//! One rank: its process, its PMI connection and, if labelled, its output.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ use super::mouth::Mouth;
 use super::program::Program;
 use super::signals::InChild;
 
-/// A process that was started. It is not reaped before [`bury`](Self::bury), so its process group keeps its number.
+/// A started process. It is not reaped before [`bury`](Self::bury), so its process group keeps its number.
 #[derive(Debug)]
 pub(super) struct Rank {
     child: Child,
@@ -40,17 +40,17 @@ pub(super) struct Setup<'a> {
     pub(super) label: bool,
 }
 
-/// What a read from the other side of a connection brought.
+/// The result of a read from a rank's connection.
 pub(super) enum Request {
     /// Lines, each without its newline.
     Lines(Vec<Vec<u8>>),
-    /// More bytes than a line may have, and no end.
+    /// A line that is longer than allowed.
     Endless,
-    /// The end.
+    /// The connection was closed.
     Closed,
 }
 
-/// Standard output, standard error.
+/// The outputs of a rank: standard output, standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Out = 0,
@@ -96,7 +96,7 @@ impl Rank {
         self.child.id()
     }
 
-    /// What there is to watch: the connection, standard output, standard error.
+    /// Returns the descriptors to watch: the connection, standard output, standard error.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
@@ -107,7 +107,7 @@ impl Rank {
             .map(|output| output.pipe.as_fd())
     }
 
-    /// Reads what has come over the connection.
+    /// Reads the requests that have arrived on the connection.
     pub(super) fn receive(&mut self) -> Request {
         let Some(socket) = &mut self.socket else {
             return Request::Closed;
@@ -141,7 +141,7 @@ impl Rank {
         )
     }
 
-    /// Sends an answer; `false` when the rank has left so many unread that this one does not fit.
+    /// Sends an answer. Returns false if the rank has left so many answers unread that this one does not fit.
     pub(super) fn answer(&self, line: &str) -> bool {
         let Some(socket) = &self.socket else {
             return true;
@@ -153,7 +153,7 @@ impl Rank {
         ) {
             Ok(sent) => sent == line.len(),
             Err(Errno::AGAIN) => false,
-            Err(_) => true, // It has hung up; that is noticed where it is read.
+            Err(_) => true, // The rank has hung up, which the next read notices.
         }
     }
 
@@ -161,7 +161,7 @@ impl Rank {
         self.socket = None;
     }
 
-    /// Copies output that is there, under the rank's label. `Ok(false)` at its end.
+    /// Copies the available output, under the rank's label. Returns `Ok(false)` at its end.
     pub(super) fn copy_output(
         &mut self,
         which: Which,
@@ -177,7 +177,7 @@ impl Rank {
         Ok(more)
     }
 
-    /// Copies all output that is there now.
+    /// Copies all output that is available now.
     pub(super) fn drain_output(&mut self, into: &mut [Mouth; 2]) -> io::Result<()> {
         let mut outcome = Ok(());
         for (output, mouth) in self.output.iter_mut().zip(into) {
@@ -189,7 +189,7 @@ impl Rank {
         outcome
     }
 
-    /// Copies all output that is there, and looks for no more: a process that the rank left behind may hold the pipe open.
+    /// Copies all available output and closes the pipe, which a process that the rank left behind may hold open.
     pub(super) fn close_output(&mut self, into: &mut [Mouth; 2]) -> io::Result<()> {
         let mut outcome = self.drain_output(into);
         for (output, mouth) in self.output.iter_mut().zip(into) {
@@ -201,7 +201,7 @@ impl Rank {
         outcome
     }
 
-    /// Whether it has ended since the last call; then `status` is set.
+    /// Returns true if the process has ended since the last call; `status` is then set.
     pub(super) fn has_ended(&mut self) -> bool {
         if self.status.is_some() {
             return false;
@@ -219,15 +219,15 @@ impl Rank {
         true
     }
 
-    /// Sends a signal to the rank and whatever it has started.
+    /// Sends a signal to the rank and all processes that it has started.
     pub(super) fn signal(&self, signal: Signal) {
-        let _ = kill_process_group(self.pid, signal); // Nobody left: then all is done.
+        let _ = kill_process_group(self.pid, signal); // No process is left; then there is nothing to do.
     }
 
-    /// Kills whatever is left of the rank and reaps it.
+    /// Kills the remaining processes of the rank and reaps it.
     pub(super) fn bury(&mut self) {
         self.signal(Signal::KILL);
-        let _ = self.child.wait(); // Fails only if somebody else has reaped it.
+        let _ = self.child.wait(); // Fails only if the process was reaped elsewhere.
     }
 }
 
@@ -241,7 +241,7 @@ impl Output {
         }))
     }
 
-    /// How many bytes it copied; `None` at the end.
+    /// Copies once. Returns the number of bytes, or `None` at the end.
     fn copy(&mut self, into: &mut dyn io::Write) -> io::Result<Option<usize>> {
         let mut bytes = [0; 16 << 10];
         match rustix::io::read(&self.pipe, &mut bytes) {
@@ -255,7 +255,8 @@ impl Output {
         }
     }
 
-    /// Copies what the pipe holds now, and little of what comes meanwhile: a process that a rank left behind may write for ever.
+    /// Copies what the pipe holds now, and little of what comes meanwhile: a process that a rank left behind may write for
+    /// ever.
     fn drain(&mut self, into: &mut dyn io::Write) -> io::Result<()> {
         let mut left =
             ioctl_fionread(&self.pipe).map_or(0, |held| usize::try_from(held).unwrap_or(0));
@@ -302,14 +303,14 @@ fn command(setup: &Setup<'_>, rank: u32, socket: &UnixStream) -> io::Result<Comm
     Ok(command)
 }
 
-/// What another launcher, which started us, says about its own job.
+/// Returns true for a variable in which another launcher, which started this process, describes its own job.
 fn is_foreign(name: &str) -> bool {
     ["PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// Longer than any request of PMI-1.
+/// Longest request, in bytes; longer than any request of PMI-1.
 const REQUEST_MAX: usize = 8 << 10;
 
 #[cfg(test)]
@@ -319,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// Whatever is copied, there is more, up to a number of times that nobody should reach.
+    /// A writer that refills the pipe after each copy, up to a number of times that no test should reach.
     struct Refills {
         pipe: OwnedFd,
         copied: usize,

@@ -1,6 +1,6 @@
-//! The PMI-1 server: a table of strings, a barrier, and who is still there. No I/O; what it answers is returned as values.
+//! The PMI-1 server: a table of strings, a barrier, and the state of each rank. No I/O; answers are returned as values.
 //!
-//! What is put can be read after the next barrier, as Hydra and Slurm have it, so that no program depends on more.
+//! A value can be read after the barrier that follows its put, as with Hydra and Slurm, so that programs do not rely on more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use ripstop_rt::boot::{
     wire::{self, Line},
 };
 
-/// What a rank's request leads to.
+/// The effect of a rank's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// A line to send.
+    /// Send a line.
     Answer { rank: u32, line: String },
-    /// The rank wants the job to end.
+    /// The rank asks for the end of the job.
     Abort { rank: u32, code: i32, why: String },
     /// The rank does not speak the protocol.
     Garbled { rank: u32, why: String },
-    /// The rank tells of a failure, and is not answered.
+    /// The rank reports a failure, and gets no answer.
     Reported { rank: u32, report: Report },
 }
 
-/// Somebody who left without a failure, and those who wait for it.
+/// A rank that left without a failure, and the ranks that wait for it in a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Desertion {
     pub(super) rank: u32,
@@ -37,7 +37,7 @@ pub(super) struct Server {
     staged: BTreeMap<String, String>,
     published: BTreeMap<String, String>,
     bytes: usize,
-    /// Barriers are for those who are left.
+    /// True if barriers no longer wait for ranks that have left.
     keep_going: bool,
     /// Ranks that have said hello.
     greeted: BTreeSet<u32>,
@@ -45,11 +45,11 @@ pub(super) struct Server {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Member {
-    /// Has not asked for anything yet, or has and goes on.
+    /// It has made no request that still waits.
     Here,
-    /// In the barrier.
+    /// It waits in the barrier.
     Waiting,
-    /// Will not come to another barrier.
+    /// It will not come to another barrier.
     Left { how: String },
 }
 
@@ -68,12 +68,12 @@ impl Server {
         }
     }
 
-    /// Whether any rank has said hello.
+    /// Returns true if any rank has said hello.
     pub(super) fn joined(&self) -> bool {
         !self.greeted.is_empty()
     }
 
-    /// A line of `rank`, without its newline.
+    /// Handles a line of `rank`, without its newline.
     pub(super) fn handle_line(&mut self, rank: u32, bytes: &[u8]) -> Vec<Effect> {
         let garbled = |why: String| vec![Effect::Garbled { rank, why }];
         let line = match Line::parse(bytes) {
@@ -99,13 +99,14 @@ impl Server {
         }
     }
 
-    /// Whether `rank` has joined the job, and not left it in good order.
+    /// Returns true if `rank` has joined the job and has not left it in good order.
     pub(super) fn is_member(&self, rank: u32) -> bool {
         let left = matches!(self.member(rank), Member::Left { how } if how == FINALIZED);
         self.greeted.contains(&rank) && !left
     }
 
-    /// `rank` will not come to another barrier. What comes later says more, except that one who has finalized may do anything.
+    /// Notes that `rank` will not come to another barrier. A later reason replaces an earlier one, except after finalize, when
+    /// a rank may do anything.
     pub(super) fn leave(&mut self, rank: u32, how: &str) -> Vec<Effect> {
         let member = self.member_mut(rank);
         if !matches!(member, Member::Left { how } if how == FINALIZED) {
@@ -116,7 +117,7 @@ impl Server {
         self.release()
     }
 
-    /// Who keeps others waiting for a barrier that cannot be passed any more.
+    /// Returns the rank that blocks a barrier which cannot complete any more, and the ranks that wait there.
     pub(super) fn desertion(&self) -> Option<Desertion> {
         let waiting: Vec<u32> = self
             .ranks_that(|member| *member == Member::Waiting)
@@ -155,7 +156,7 @@ impl Server {
             "get_my_kvsname" => wire::line("my_kvsname", &[("rc", "0"), ("kvsname", &self.space)]),
             "put" => self.put(line),
             "get" => self.get(line),
-            // Named as most answers are, so that a client which insists on something unknown gets an error and no silence.
+            // Named like most answers, so that a client which insists on an unknown request gets an error and not silence.
             other => wire::line(
                 &format!("{other}_result"),
                 &[("rc", "-1"), ("msg", "unknown_command")],
@@ -224,7 +225,7 @@ impl Server {
         effects
     }
 
-    /// Ends the barrier if all those who count have come to it.
+    /// Completes the barrier if all ranks that must come have come.
     fn release(&mut self) -> Vec<Effect> {
         let comes = |member: &Member| match member {
             Member::Waiting => true,
@@ -279,7 +280,7 @@ fn abort(rank: u32, line: Line<'_>) -> Effect {
     }
 }
 
-/// What a rank sent, made safe to print.
+/// Makes bytes from a rank safe to print.
 pub(super) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
@@ -292,7 +293,7 @@ const FINALIZED: &str = "finalized";
 
 const MAPPING: &str = "PMI_process_mapping";
 
-/// What all ranks together may store, so that one that loops cannot eat the node.
+/// The most bytes that all ranks together may store, so that a rank that loops cannot use up the node's memory.
 const BYTES_MAX: usize = 256 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Signals as something to read, and a child that does not outlive this process.
+//! Signals as readable events, and children that do not outlive this process.
 #![expect(
     unsafe_code,
     reason = "neither std nor rustix has signalfd, and pre_exec is unsafe by its type"
@@ -24,21 +24,21 @@ pub(super) const PASSED_ON: [i32; 6] = [
     libc::SIGUSR2,
 ];
 
-/// Signals to this process arrive here from when one is made; one is made for the life of the process.
+/// Receives signals to this process once it was made. There is one for the life of the process.
 #[derive(Debug)]
 pub(super) struct Signals {
     fd: OwnedFd,
 }
 
 impl Signals {
-    /// Blocks what is to be read here, plus the end and stop of children and of this process' terminal job.
+    /// Blocks the signals to be read here, and those about the end and stop of children and of this process' terminal job.
     pub(super) fn new() -> io::Result<Self> {
-        // A parent that ignores SIGCHLD would leave us without the exit codes of our children.
+        // A parent that ignores SIGCHLD would leave this process without the exit codes of its children.
         // SAFETY: setting the default disposition runs no code of ours.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let set = set(&PASSED_ON, &[libc::SIGCHLD, libc::SIGTSTP, libc::SIGCONT]);
         mask(libc::SIG_BLOCK, &set)?;
-        // SAFETY: `set` is initialised; -1 asks for a new descriptor.
+        // SAFETY: `set` is initialized; -1 asks for a new descriptor.
         let fd = check(unsafe {
             libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC)
         })?;
@@ -47,21 +47,21 @@ impl Signals {
         Ok(Self { fd })
     }
 
-    /// The next signal that arrived, if there is one.
+    /// Returns the next signal that arrived, if there is one.
     pub(super) fn next(&self) -> Option<i32> {
         let mut record = [0; size_of::<libc::signalfd_siginfo>()];
         let count = rustix::io::read(&self.fd, &mut record).ok()?;
         let number = record.first_chunk().filter(|_| count == record.len())?;
-        i32::try_from(u32::from_ne_bytes(*number)).ok() // Its first field, ssi_signo.
+        i32::try_from(u32::from_ne_bytes(*number)).ok() // The first field, ssi_signo.
     }
 }
 
 impl Signals {
-    /// Stops this process as its terminal wishes, until it is continued. Where nobody could continue it, in a session without
-    /// a shell, or as the first process of a container, the system lets it go on at once.
+    /// Stops this process as its terminal asks, until it is continued. If no process could continue it, in a session without a
+    /// shell or as the first process of a container, the system does not stop it.
     pub(super) fn stop(&self) -> io::Result<()> {
         let stop = set(&[libc::SIGTSTP], &[]);
-        kill_process(getpid(), Signal::TSTP)?; // It waits for the next line, which does not come back before all is over.
+        kill_process(getpid(), Signal::TSTP)?; // It waits for the next line, which returns only after the stop.
         mask(libc::SIG_UNBLOCK, &stop)?;
         mask(libc::SIG_BLOCK, &stop)
     }
@@ -76,56 +76,57 @@ impl AsFd for Signals {
 /// What a child does between fork and exec.
 #[derive(Debug)]
 pub(super) struct InChild {
-    /// Stays open in the program that the child becomes.
+    /// Descriptor that stays open in the program that the child becomes.
     pub(super) socket: OwnedFd,
-    /// The CPUs that it may run on, where they are to be fewer than ours.
+    /// The CPUs that it may run on, if they are fewer than those of this process.
     pub(super) cpus: Option<CpuSet>,
-    /// It writes to the terminal itself.
+    /// True if it writes to the terminal itself.
     pub(super) at_terminal: bool,
 }
 
 impl InChild {
-    /// Binds the child, hands it the socket, and ties its life to the life of this process, whatever ends that.
+    /// Binds the child, hands it the socket, and ends the child whenever this process ends, for any reason.
     pub(super) fn prepare(self, command: &mut Command) {
         let parent = getpid();
         let nothing = set(&[], &[]);
         let prepare = move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
             if getppid() != Some(parent) {
-                return Err(Errno::SRCH.into()); // It died before the line above.
+                return Err(Errno::SRCH.into()); // The parent died before the line above.
             }
             if let Some(cpus) = &self.cpus {
                 sched_setaffinity(None, cpus)?;
             }
             fcntl_setfd(&self.socket, FdFlags::empty())?;
             if self.at_terminal {
-                // After `stty tostop`, and whenever it is set up, a terminal stops who is not of its foreground group, which no
-                // rank is; the job would hang. Ignored over exec too, as is wanted: the program and what it starts are to write.
+                // After `stty tostop`, a terminal stops processes outside of its foreground group that write or change its
+                // settings. No rank is in that group, so the job would hang. The signal stays ignored over exec, which is
+                // intended: the program and its children may write.
                 // SAFETY: ignoring a signal runs no code of ours.
                 unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
             }
-            mask(libc::SIG_SETMASK, &nothing) // What is blocked here would be blocked there.
+            mask(libc::SIG_SETMASK, &nothing) // Signals that are blocked here would stay blocked there.
         };
-        // SAFETY: the closure does system calls only: it takes no lock, allocates nothing, and its errors are numbers.
+        // SAFETY: the closure makes only system calls: it takes no lock, allocates nothing, and its errors are numbers.
         unsafe { command.pre_exec(prepare) };
     }
 }
 
 fn set(first: &[i32], second: &[i32]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set, and fails for no pointer to one.
+    // SAFETY: sigemptyset initializes the set, and fails for no pointer to one.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: initialised by the line above.
+    // SAFETY: initialized by the line above.
     let mut set = unsafe { set.assume_init() };
     for &signal in first.iter().chain(second) {
-        // SAFETY: the set is initialised; a bad number would be refused, and these are none.
+        // SAFETY: the set is initialized; a bad number would be refused, and these are valid.
         unsafe { libc::sigaddset(&raw mut set, signal) };
     }
     set
 }
 
 fn mask(how: i32, set: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: `set` is initialised, and the old mask is not asked for.
+    // SAFETY: `set` is initialized, and the old mask is not asked for.
     match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

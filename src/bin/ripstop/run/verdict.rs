@@ -1,4 +1,4 @@
-//! What ended a job, in words and as an exit code.
+//! The reason for the end of a job, in words and as an exit code.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -9,18 +9,18 @@ use ripstop_rt::boot::inquest::End;
 
 use super::message;
 
-/// The first thing that went wrong. Whatever follows is its consequence.
+/// The first failure. Later ones are its consequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// A rank exited with a code other than 0, was killed, or left others alone.
+    /// A rank exited with a code other than 0, was killed, or left ranks that wait for it.
     Failed {
         rank: u32,
         pid: u32,
-        /// `None`: it runs, and others ended because they lost it.
+        /// `None` if it still runs, and others ended because they lost it.
         status: Option<ExitStatus>,
-        /// What more is known of it, behind how it ended.
+        /// Further details, printed after how it ended.
         more: String,
-        /// The exit code where `status` has none.
+        /// The exit code if `status` has none.
         otherwise: u8,
     },
     /// A rank asked for the end of the job.
@@ -38,11 +38,11 @@ pub(super) enum Cause {
     },
     /// A rank does not speak the protocol.
     Garbled { rank: u32, why: String },
-    /// The time limit.
+    /// The job reached its time limit.
     Late { limit: Duration, running: Vec<u32> },
-    /// SIGINT or SIGTERM, before `rank` was started.
+    /// SIGINT or SIGTERM came before `rank` was started.
     Interrupted { signal: i32, rank: usize },
-    /// The output cannot be written: nobody reads it any more, or its disk is full.
+    /// The output cannot be written, because it is closed or its disk is full.
     Unread { kind: io::ErrorKind, why: String },
 }
 
@@ -69,7 +69,7 @@ impl Cause {
             Self::Unread {
                 kind: io::ErrorKind::BrokenPipe,
                 ..
-            } => 128 + 13, // As if SIGPIPE had ended it.
+            } => 128 + 13, // As if SIGPIPE had ended the job.
             Self::Unread { .. } => 1,
         }
     }
@@ -133,7 +133,7 @@ impl Cause {
     }
 }
 
-/// The exit code of a job that ended with one rank's `status`.
+/// Returns the exit code of a job that ended with one rank's `status`.
 pub(super) fn code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code & 0xff).unwrap_or(1),
@@ -141,7 +141,7 @@ pub(super) fn code(status: ExitStatus) -> u8 {
     }
 }
 
-/// How a process ended.
+/// Describes how a process ended.
 pub(super) fn fate(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}"),
@@ -162,7 +162,7 @@ pub(super) fn fate(status: ExitStatus) -> String {
     }
 }
 
-/// How a rank ended, for the inquest; `is_member` says that it is of the job and did not leave it.
+/// Returns how a rank ended, for the inquest. `is_member` is true if it had joined the job and not left it.
 pub(super) fn end(status: ExitStatus, is_member: bool) -> End {
     match (status.code(), status.signal()) {
         (Some(0), _) if is_member => End::Unclosed,
@@ -173,7 +173,7 @@ pub(super) fn end(status: ExitStatus, is_member: bool) -> End {
     }
 }
 
-/// A failure never looks like a success.
+/// Returns the low byte of a code, but never turns a failure into a success.
 fn low_byte(code: i32) -> u8 {
     u8::try_from(code & 0xff)
         .ok()
@@ -181,7 +181,7 @@ fn low_byte(code: i32) -> u8 {
         .unwrap_or(1)
 }
 
-/// The name of a signal that ends processes.
+/// Returns the name of a signal that ends processes.
 pub(super) fn name(signal: i32) -> Option<&'static str> {
     NAMES
         .iter()

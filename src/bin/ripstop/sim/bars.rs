@@ -1,4 +1,4 @@
-//! Bars of stacked parts, as SVG: where the time of each way goes.
+//! Bars of stacked parts, as SVG: how the time of each way is spent.
 
 use super::plot::{COLORS, TextAt, escaped, line, open, text, write};
 
@@ -6,7 +6,7 @@ use super::plot::{COLORS, TextAt, escaped, line, open, text, write};
 #[derive(Debug)]
 pub(super) struct Bars {
     title: String,
-    /// Of which there are as many as colors.
+    /// Names of the parts; there are at most as many parts as colors.
     parts: Vec<&'static str>,
     bars: Vec<(String, Vec<f64>)>,
 }
@@ -31,7 +31,7 @@ impl Bars {
         self.bars.push((name, values.collect()));
     }
 
-    /// The picture.
+    /// Draws the picture.
     pub(super) fn svg(&self) -> String {
         let height = TOP + STEP * self.bars.len() as f64 + BOTTOM;
         let longest = self.bars.iter().map(|(_, values)| values.iter().sum());
@@ -93,7 +93,7 @@ impl Bars {
     }
 }
 
-/// 1, 2 or 5 times a power of ten: at most ten of them make `longest`.
+/// Returns 1, 2 or 5 times a power of ten, so that at most ten of them make `longest`.
 fn tick(longest: f64) -> f64 {
     let power = 10_f64.powf((longest / 10.0).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
@@ -101,7 +101,7 @@ fn tick(longest: f64) -> f64 {
     enough.unwrap_or(steps[3])
 }
 
-/// Whole marks, at most ten.
+/// Returns the number of whole marks, at most ten.
 fn count(marks: f64) -> u32 {
     let upto = (0..=10_u32).find(|&n| f64::from(n) >= marks);
     upto.unwrap_or(10)

@@ -12,7 +12,7 @@ pub(super) struct Case {
     pub(super) seed: u64,
 }
 
-/// All runs, in their order, each made when its turn comes: there may be more than fit in memory.
+/// All runs, in order. Each is made when its turn comes, because there may be more than fit in memory.
 #[derive(Debug)]
 pub(super) struct Cases {
     ranks: Vec<u32>,
@@ -21,7 +21,7 @@ pub(super) struct Cases {
 }
 
 impl Cases {
-    /// How many there are, or as many as can be said.
+    /// Returns the number of runs, at most `usize::MAX`.
     pub(super) fn count(&self) -> usize {
         let seeds = self.seeds.end() - self.seeds.start();
         let seeds = usize::try_from(seeds).map_or(usize::MAX, |more| more.saturating_add(1));
@@ -39,10 +39,10 @@ impl Cases {
 const COPIED_MAX: usize = 1 << 30;
 
 impl Args {
-    /// The runs.
+    /// Returns the runs.
     ///
     /// # Errors
-    /// Options that do not go together.
+    /// Options that exclude each other.
     pub(super) fn cases(&self) -> Result<Cases, Trouble> {
         if self.size > COPIED_MAX
             && (self.hash_from.is_none() || self.scenario != Scenario::Pingpong)

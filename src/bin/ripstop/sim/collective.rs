@@ -1,4 +1,4 @@
-//! Collectives among many ranks, beside what the chooser's model says of the algorithm that it chose.
+//! Collectives among many ranks, beside the time that the chooser's model predicts for the chosen algorithm.
 
 use ripstop::{
     Collectives, Comm, Result, Tuning,
@@ -13,7 +13,7 @@ use ripstop::{
 
 use super::scenario::{Figures, Work, each_us, found};
 
-/// The algorithms of [`all_to_all`]: the cheapest, and those that differ in how their cost grows.
+/// The algorithms of [`all_to_all`]: the cheapest one, and those whose costs grow differently.
 pub(super) const ALL_TO_ALL: &[&str] = &["auto", "pairwise", "bruck"];
 
 pub(super) async fn barrier(world: Comm, work: Work) -> Result<Figures> {
@@ -26,7 +26,7 @@ pub(super) async fn barrier(world: Comm, work: Work) -> Result<Figures> {
     Ok(figures(&world, each, model))
 }
 
-/// A vector of `work.size` bytes, as 8-byte numbers.
+/// Reduces a vector of `work.size` bytes, as 8-byte numbers.
 pub(super) async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
     let numbers = work.size.div_ceil(size_of::<u64>());
     let mut sums = vec![1_u64; numbers];
@@ -42,7 +42,7 @@ pub(super) async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
     Ok(figures(&world, each, model))
 }
 
-/// Blocks of `work.size` bytes.
+/// Exchanges blocks of `work.size` bytes.
 pub(super) async fn all_to_all(world: Comm, work: Work) -> Result<Figures> {
     let named = AllToAll::ALL
         .iter()
@@ -61,14 +61,14 @@ pub(super) async fn all_to_all(world: Comm, work: Work) -> Result<Figures> {
     Ok(figures(&world, each, model))
 }
 
-/// Buffers of an all-to-all: block j is full of the sender's number and j.
+/// Returns the buffers of an all-to-all: block j is filled with a byte of the sender's number and j.
 pub(super) fn blocks(world: &Comm, block: usize) -> (Vec<u8>, Vec<u8>) {
     let to = 0..world.size();
     let send = to.flat_map(|to| vec![mark(world.rank(), to); block]);
     (send.collect(), vec![0; block * world.size()])
 }
 
-/// What everybody has sent is where it belongs.
+/// Checks that each rank's block is in its place.
 pub(super) fn check_blocks(world: &Comm, recv: &[u8], block: usize) {
     if block == 0 {
         return;
@@ -86,7 +86,8 @@ fn mark(from: usize, to: usize) -> u8 {
     (from.wrapping_mul(31) ^ to).to_le_bytes()[0]
 }
 
-/// What the model says of this algorithm, of the one that the settings name, or of the one that it chooses, for so many bytes.
+/// Returns the time that the model predicts for `bytes` bytes: of the named algorithm, of the one in the settings, or of the
+/// cheapest.
 fn model_us<A: Algorithm>(world: &Comm, named: Option<A>, bytes: usize) -> f64 {
     let machine = machine_of(world.choices(), world.per_node());
     let shape = Shape {

@@ -1,4 +1,4 @@
-//! How the ranks of a job learn each other's addresses, and come to be connected.
+//! How the ranks of a job learn each other's addresses, and get connected.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ripstop::{
 
 use super::scenario::TAG;
 
-/// The ways in which the ranks of a job come to be connected: see [`Contact::of`].
+/// The ways to connect the ranks of a job: see [`Contact::of`].
 pub(super) const WAYS: &[&str] = &[
     "pairs",
     "ranges",
@@ -23,8 +23,8 @@ pub(super) const WAYS: &[&str] = &[
     "verbs",
 ];
 
-/// The way that is best as far as is known, for `auto`, and the way that the driver for verbs goes when nobody says another, for
-/// `verbs`; any other is itself.
+/// Resolves a way: `auto` becomes the best known way, and `verbs` the one that the driver for verbs takes by default. Any other
+/// way is itself.
 pub(super) fn settled(way: &'static str, job: &Simulation, pattern: Pattern) -> &'static str {
     let scheme = match way {
         "auto" => job.best_scheme(pattern),
@@ -38,14 +38,14 @@ pub(super) fn settled(way: &'static str, job: &Simulation, pattern: Pattern) -> 
     }
 }
 
-/// One of them.
+/// One way to connect ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contact {
-    /// Who tells whom where ranks are.
+    /// How the ranks exchange their addresses.
     exchange: Exchange,
     scheme: Scheme,
     threads: Threads,
-    /// Where all ranks have something for all others.
+    /// How ranks connect for an all-to-all.
     all: All,
 }
 
@@ -58,29 +58,29 @@ enum Exchange {
     Ranks,
     /// A record of each rank; each rank reads those of six.
     Few,
-    /// A record of each node, which the nodes read.
+    /// A record of each node, which the other nodes read.
     Nodes,
 }
 
-/// Threads that make them.
+/// Threads that make queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Threads {
     /// Each rank makes its own.
     One,
     /// The ranks of a node take turns, and each has those of all.
     Turns,
-    /// Those that a node has for its ranks, at least one for each.
+    /// The threads of a node are divided among its ranks, at least one for each.
     Shared,
 }
 
-/// How ranks come to their peers where each has something for all others.
+/// How ranks connect to their peers if each has data for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum All {
-    /// As the chosen algorithm does.
+    /// In the order of the chosen algorithm.
     Chosen,
     /// One after the other.
     Steps,
-    /// Connections with all are asked for at once, and then as chosen.
+    /// All connections are requested at once, and then the chosen algorithm runs.
     Bulk,
 }
 
@@ -94,12 +94,12 @@ impl Contact {
         };
         let (made, asked) = (Scheme::AllToAll, Scheme::OnDemand);
         match way {
-            // As MVAPICH2 2.3.7 does.
+            // Like MVAPICH2 2.3.7.
             "pairs" => contact(Exchange::Pairs, made, Threads::One, All::Chosen),
-            // As the paper proposes.
+            // Like the paper's proposal.
             "ranges" => contact(Exchange::Ranks, made, Threads::Turns, All::Chosen),
             "node" => contact(Exchange::Nodes, made, Threads::Turns, All::Chosen),
-            // As MPI libraries do: connections come one by one, when a message needs one.
+            // Like MPI libraries: connections are made one by one, when a message needs one.
             "naive" => contact(Exchange::Few, asked, Threads::One, All::Steps),
             "on-demand" => contact(Exchange::Nodes, asked, Threads::Shared, All::Bulk),
             _ => contact(
@@ -111,7 +111,7 @@ impl Contact {
         }
     }
 
-    /// A job whose ranks are connected so.
+    /// Returns the job with its ranks connected this way.
     pub(super) fn job(self, job: Simulation, node: Node) -> Simulation {
         let threads = match self.threads {
             Threads::One if self.makes_all() => node.ranks,
@@ -122,12 +122,12 @@ impl Contact {
         job.connect_threads(threads).scheme(self.scheme)
     }
 
-    /// Whether all queue pairs are made before anything else is done.
+    /// Returns true if all queue pairs are made before anything else.
     fn makes_all(self) -> bool {
         self.scheme == Scheme::AllToAll
     }
 
-    /// Connects with everybody, where that comes before an exchange with everybody.
+    /// Connects with all ranks before an exchange with all, if this way does so.
     pub(super) async fn meet(self, world: &Comm) -> Result<()> {
         match self.all {
             All::Bulk => connect(world).await,
@@ -143,19 +143,19 @@ impl Contact {
     }
 }
 
-/// What a node has to make queue pairs with.
+/// The ranks of a node, and the threads that make its queue pairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     pub(super) ranks: u32,
     pub(super) threads: u32,
 }
 
-/// How long a start took, on all ranks.
+/// Duration of a start, on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// Until all queue pairs were made, where they are made at the start.
+    /// Time until all queue pairs were made, if they are made at the start.
     pub(super) making: Duration,
-    /// From then on, until all ranks knew the addresses that they need.
+    /// Time from then on until all ranks knew the addresses that they need.
     pub(super) exchange: Duration,
 }
 
@@ -207,7 +207,7 @@ impl Exchange {
     }
 }
 
-/// Waits until the own queue pairs are made, and those of the rank in the same place of the next node.
+/// Waits until this rank's queue pairs are made, and those of the rank at the same place of the next node.
 async fn make_all(world: &Comm) -> Result<()> {
     let (rank, size) = (world.rank(), world.size());
     let per_node = world.per_node();
@@ -218,8 +218,8 @@ async fn make_all(world: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Exchanges an empty message with everybody, so that all pairs are connected. All begin at once, so queue pairs are made while
-/// words travel.
+/// Exchanges an empty message with every rank, so that all pairs are connected. All exchanges begin at once, so queue pairs are
+/// made while connection messages travel.
 async fn connect(world: &Comm) -> Result<()> {
     let (rank, size) = (world.rank(), world.size());
     let others = || (1..size).map(|distance| (rank + distance) % size);
@@ -236,5 +236,5 @@ async fn connect(world: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Neighbours in a three-dimensional stencil.
+/// Neighbors in a three-dimensional stencil.
 const FEW: usize = 6;

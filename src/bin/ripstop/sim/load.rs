@@ -1,4 +1,4 @@
-//! What an application computes between its exchanges, as times that were measured elsewhere, and where its time goes.
+//! The computation of an application between its exchanges, as times measured elsewhere, and how the time of a run was spent.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use ripstop::{Collectives, Comm, Max, Result, Sum, sim};
 
 use super::scenario::{Figures, all_found};
 
-/// What the command line says of an application. What it leaves out the scenario knows.
+/// The part of the command line that describes an application. The scenario has defaults.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     /// Cells or points in each dimension.
     pub(super) edge: Option<usize>,
     pub(super) costs: Option<Costs>,
-    /// Times as slow a processor as the one that was measured.
+    /// Factor by which the processor is slower than the measured one.
     pub(super) slower: f64,
-    /// Variables of a transform, and chunks of each.
+    /// Number of variables of a transform, and of chunks of each.
     pub(super) pieces: [usize; 2],
 }
 
-/// ns for one of each of three kinds, which a scenario names.
+/// Nanoseconds for one of each of three kinds of work, which a scenario names.
 pub(super) type Costs = [f64; 3];
 
-/// Nothing but what scenarios know.
+/// The defaults of the scenarios.
 impl Default for Load {
     fn default() -> Self {
         Self {
@@ -34,12 +34,12 @@ impl Default for Load {
 }
 
 impl Load {
-    /// What takes `ns` where it was measured.
+    /// Returns the duration of work that took `ns` where it was measured.
     pub(super) fn time(&self, ns: f64) -> Duration {
         Duration::from_secs_f64(ns * self.slower * 1e-9)
     }
 
-    /// How it is written on the command line.
+    /// Formats the load as on the command line.
     pub(super) fn words(&self) -> Option<String> {
         let mut words = Vec::new();
         words.extend(self.edge.map(|edge| format!("--edge {edge}")));
@@ -52,13 +52,13 @@ impl Load {
     }
 }
 
-/// Where the time of a rank went.
+/// How the time of a rank was spent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spent {
     pub(super) compute: Duration,
-    /// Laying values together and apart.
+    /// Packing and unpacking.
     pub(super) pack: Duration,
-    /// What is left exposed.
+    /// Waiting, which is exposed.
     pub(super) wait: Duration,
 }
 
@@ -80,8 +80,8 @@ impl Spent {
         output
     }
 
-    /// Of one of `iters` steps that took `whole` together: the slowest rank's time; what the busiest one did in it, and what
-    /// that leaves, which is exposed; and how long a rank waited on average, for messages or for ranks that had more to do.
+    /// Returns the figures of one of `iters` steps that took `whole` together. They are the slowest rank's time, the work of
+    /// the busiest rank, the exposed rest, and the mean waiting time, for messages or for ranks that had more to do.
     pub(super) async fn figures(self, comm: &Comm, whole: Duration, iters: u64) -> Result<Figures> {
         let each = |time: Duration| time.as_secs_f64() * 1e6 / iters as f64;
         let most = [whole, self.compute + self.pack].map(each);
@@ -107,7 +107,7 @@ async fn busy(comm: &Comm, time: Duration) {
     }
 }
 
-/// `A,B,C`, in ns.
+/// Parses `A,B,C`, in ns.
 pub(super) fn costs(text: &str) -> std::result::Result<Costs, String> {
     let numbers: Option<Vec<f64>> = text.split(',').map(number).collect();
     numbers
@@ -115,7 +115,7 @@ pub(super) fn costs(text: &str) -> std::result::Result<Costs, String> {
         .ok_or_else(|| "expected three times in ns, such as 2.3,4.7,1".to_owned())
 }
 
-/// A factor.
+/// Parses a factor.
 pub(super) fn factor(text: &str) -> std::result::Result<f64, String> {
     let factor = number(text).filter(|&factor| factor > 0.0);
     factor.ok_or_else(|| "expected a number greater than 0 and at most 1000000".to_owned())

@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "preset")]
     model: Option<PathBuf>,
 
-    /// What goes wrong: a TOML file, or in short `drop=0.3,kill=3@2ms`
+    /// Faults: a TOML file, or in short `drop=0.3,kill=3@2ms`
     #[arg(long, value_name = "FILE")]
     faults: Option<String>,
 
@@ -109,7 +109,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = options::edge)]
     edge: Option<usize>,
 
-    /// What is computed, measured on a machine, in ns: a velocity cell, a stress cell, a ghost value
+    /// Times of the computation, measured on a machine, in ns: a velocity cell, a stress cell, a ghost value
     /// (awp); a point of the box transformed along x, y, z (p3dfft)
     #[arg(long, value_name = "A,B,C", value_parser = load::costs)]
     costs: Option<load::Costs>,
@@ -126,7 +126,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "F", value_parser = load::factor, default_value = "1")]
     slower: f64,
 
-    /// Of a scenario that runs in several ways, these only
+    /// Only these ways of a scenario that runs in several
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     way: Vec<String>,
 
@@ -147,7 +147,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Whatever ended a run.
+/// An error of any kind that ends a run.
 type Trouble = Box<dyn Error>;
 
 /// Runs every seed on every number of ranks.
@@ -179,7 +179,7 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// One run: draws it, and returns what is printed of it.
+/// Runs one case: draws it, and returns the row to print.
 fn carry_out(
     args: &Args,
     simulation: &Simulation,
@@ -205,10 +205,10 @@ fn carry_out(
     Ok(args.row(case, &report, &figures))
 }
 
-/// What ranks found that came through. A rank that was killed is none of them, and those that it failed are tolerated.
+/// Returns what the surviving ranks found. Killed ranks are left out, and failures that they caused are tolerated.
 ///
 /// # Errors
-/// What else a rank ended with.
+/// Any other error of a rank.
 fn survivors<T>(
     scenario: Scenario,
     report: &mut Report<ripstop::Result<T>>,
@@ -219,17 +219,17 @@ fn survivors<T>(
             Some(Ok(its)) => found.push(its),
             Some(Err(error)) if scenario.tolerates(&error) => {}
             Some(Err(error)) => return Err(format!("rank {rank}: {error}").into()),
-            None => {} // killed, as the faults ask for
+            None => {} // killed, as the faults demand
         }
     }
     Ok(found)
 }
 
-/// What becomes of all runs together.
+/// The picture of all runs together.
 struct Drawing {
     plot: Plot,
     bars: Bars,
-    /// What the first way took, by ranks and seed.
+    /// Time of the first way, by ranks and seed.
     first: BTreeMap<(u32, u64), f64>,
 }
 
@@ -242,10 +242,10 @@ impl Drawing {
         }
     }
 
-    /// The first figures; and what all scenarios have, unless there are several lines of the former.
+    /// Draws the first figures; and what all scenarios have, unless a scenario has several ways.
     fn draw<T>(&mut self, case: Case, report: &Report<T>, figures: &Figures) {
         let at = f64::from(case.ranks);
-        // Both suites have the same overlap where what is hidden lasts as long as what hides it.
+        // Both suites give the same overlap if the hidden operation takes as long as the computation.
         let drawn = if overlapped::is_by_host(case.way) {
             1
         } else {
@@ -263,7 +263,7 @@ impl Drawing {
         }
     }
 
-    /// A bar of these parts; and a figure more, how much of the first way's time is saved.
+    /// Adds a bar of these parts, and a figure: the share of the first way's time that this way saves.
     fn compare(&mut self, case: Case, whole: &str, parts: &[&'static str], figures: &mut Figures) {
         let figure = |name: &str| figures.iter().find(|found| found.0 == name);
         let parts: Vec<_> = parts.iter().filter_map(|part| figure(part)).collect();
@@ -286,9 +286,9 @@ impl Drawing {
     }
 }
 
-/// Bytes of the blocks of an all-to-all, on all ranks together.
+/// The most bytes of the blocks of an all-to-all, on all ranks together.
 const BLOCKS_MAX: u128 = 8 << 30;
-/// Figures of a run that are drawn.
+/// Number of figures that are drawn.
 const DRAWN: usize = 2;
 
 impl Args {
@@ -352,7 +352,7 @@ impl Args {
         }
     }
 
-    /// Refuses a picture that has no place to be, before runs that may take hours.
+    /// Refuses a picture that cannot be written, before runs that may take hours.
     fn check_svg(&self) -> Result<(), Trouble> {
         let above = self.svg.as_deref().and_then(Path::parent);
         let missing = above.filter(|above| !above.as_os_str().is_empty() && !above.is_dir());
@@ -441,7 +441,7 @@ impl Args {
         format!("{} on {}", self.scenario.name(), self.fabric())
     }
 
-    /// The command that repeats one run.
+    /// Returns the command that repeats one run.
     fn replay(&self, case: Case) -> String {
         let Case { way, ranks, seed } = case;
         let mut words = vec![format!("ripstop sim --ranks {ranks} --seed {seed}")];

@@ -1,4 +1,4 @@
-//! What is written on the command line.
+//! Values on the command line.
 
 use std::iter;
 
@@ -15,7 +15,7 @@ pub(super) struct Assignment {
     pub(super) value: String,
 }
 
-/// `64`, or `2..16384`: 2, 4, 8 and so on, and the last.
+/// Parses `64`, or `2..16384`: 2, 4, 8 and so on, and the last.
 pub(super) fn sweep(text: &str) -> Result<Sweep, String> {
     let number = |text: &str| {
         let number: Option<u32> = text.parse().ok();
@@ -36,7 +36,7 @@ pub(super) fn sweep(text: &str) -> Result<Sweep, String> {
     Ok(Sweep(ranks))
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
     let (name, value) = text
         .split_once('=')
@@ -47,12 +47,12 @@ pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
     })
 }
 
-/// A length in bytes; what is never copied may be long.
+/// Parses a length in bytes, with a high limit: data that is never copied may be long.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     bytes_up_to(1 << 40, text)
 }
 
-/// An edge of a box in cells. A difference needs four, and times stay numbers.
+/// Parses the edge of a box in cells. A difference needs at least four, and times must stay finite.
 pub(super) fn edge(text: &str) -> Result<usize, String> {
     let edge: Option<usize> = text.parse().ok();
     edge.filter(|edge| (4..=4096).contains(edge))

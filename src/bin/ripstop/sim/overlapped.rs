@@ -1,8 +1,8 @@
-//! An all-to-all while every rank computes for as long as it takes: carried out by adapters, or by hosts that look now and then.
+//! An all-to-all while every rank computes for as long as it takes: by adapters, or by hosts that poll now and then.
 //!
-//! `offload-L` is the runtime on adapters whose queues hold L triggered operations, a task for four of them, with an agent that
-//! has no processor of its own: its turns, and being woken for them, lengthen the computation. `host-T` is the runtime over
-//! messages without an agent, and T looks while it computes.
+//! `offload-L` is the runtime on adapters whose queues hold L triggered operations, one task for four of them, with an agent
+//! that has no processor of its own: its turns, and waking it for them, lengthen the computation. `host-T` is the runtime over
+//! messages without an agent, and polls T times while it computes.
 
 use std::time::Duration;
 
@@ -33,12 +33,12 @@ pub(super) const WAYS: &[&str] = &[
     "host-1000",
 ];
 
-/// The adapters' queue of a way, if it is theirs.
+/// Returns the length of the adapters' queue, if the way is one of adapters.
 pub(super) fn queue_of(way: &str) -> Option<u32> {
     way.strip_prefix("offload-")?.parse().ok()
 }
 
-/// Whether it is a way of hosts.
+/// Returns true if the way is one of hosts.
 pub(super) fn is_by_host(way: &str) -> bool {
     way.starts_with("host-")
 }
@@ -56,7 +56,7 @@ pub(super) fn offloaded(
     let checked = u64::from(ranks).pow(2) * block as u64 <= CHECKED_MAX;
     let mut simulation = args.simulation()?.model(model).ranks(ranks).seed(case.seed);
     if !checked {
-        // What is agreed on is shorter, and what is exchanged is as long as this.
+        // Messages of agreement are shorter, and exchanged blocks are at least this long.
         simulation = simulation.lengths_from(LENGTHS_FROM.min(block as u64));
     }
     let mut report = simulation.run(move |world| by_adapter(world, block, checked))?;
@@ -83,15 +83,16 @@ pub(super) fn offloaded(
         .label("digest", format!("{:016x}", report.digest)))
 }
 
-/// Its adapters hold so many triggered operations, and what carries collectives on takes its time from the computation.
+/// Returns the model with adapters that hold `queue` triggered operations, on which the agent takes its time from the
+/// computation.
 fn with_queue(mut model: Model, queue: u32) -> Model {
     (model.host.steals, model.host.agent) = (true, true);
     model.nic.triggered = queue;
     model
 }
 
-/// What one rank finds: how long it took alone, how long with a computation of that length, and how often its host was woken
-/// meanwhile.
+/// Runs one rank. Returns the time of the collective alone, the time together with a computation of that length, and how often
+/// the rank's host was woken meanwhile.
 async fn by_adapter(world: Comm, block: usize, checked: bool) -> Result<(Duration, Duration, u64)> {
     let (me, size) = (world.rank(), world.size());
     let tuning = Tuning::AUTO.all_to_all(Pairwise { window: WINDOW });
@@ -114,7 +115,7 @@ async fn by_adapter(world: Comm, block: usize, checked: bool) -> Result<(Duratio
     let before = sim::turns(&world);
     sim::compute(&world, pure).await;
     let (_, recv) = exchange.await?;
-    // One of them was the program's own, at the end of its computation; who is alone has none.
+    // One turn was the program's own, at the end of its computation; a single rank has no other.
     let wakes = sim::turns(&world).saturating_sub(before + 1);
     let overall = sim::now(&world) - start;
     if checked {
@@ -122,7 +123,7 @@ async fn by_adapter(world: Comm, block: usize, checked: bool) -> Result<(Duratio
             (0..size).find(|&from| recv[from * block..][..block] != vec![content(from, me); block]);
         assert!(wrong.is_none(), "rank {me}: a wrong block from {wrong:?}");
     }
-    // Who leaves, or only says so, wakes those that still compute.
+    // A rank that leaves wakes the ranks that still compute, so all ranks compute once more.
     sim::compute(&world, pure).await;
     Ok((pure, overall, wakes))
 }
@@ -131,15 +132,15 @@ fn content(from: usize, to: usize) -> u8 {
     (from * 31 + to * 7 + 1).to_le_bytes()[0]
 }
 
-/// What all ranks found.
+/// The results of all ranks.
 struct Overlap {
-    /// Alone, on average; and so long each computed.
+    /// Mean time of the collective alone; each rank computed for as long.
     pure: Duration,
-    /// With the computation, on average.
+    /// Mean time together with the computation.
     overall: Duration,
-    /// Of the rank that was woken most.
+    /// Wake-ups of the rank that was woken most.
     wakes: u64,
-    /// Messages of a list.
+    /// Messages of one task list.
     list: u64,
 }
 
@@ -158,7 +159,7 @@ impl Overlap {
         }
     }
 
-    /// Alone, of the computation, which takes as long, and together.
+    /// Returns the times of the collective alone, of the computation, and of both together.
     fn times(&self) -> [f64; 3] {
         [self.pure, self.pure, self.overall].map(|time| time.as_secs_f64())
     }
@@ -171,13 +172,13 @@ impl Overlap {
         hidden::imb(self.times())
     }
 
-    /// The most wake-ups that an operation of so many ranks should need: one for each list, and one at its end.
+    /// Returns the most wake-ups that an operation of `ranks` ranks should need: one for each list, and one at its end.
     fn wakes_bound(&self, ranks: u32) -> u64 {
         u64::from(ranks.saturating_sub(1)).div_ceil(self.list) + 1
     }
 }
 
-/// One rank of a way of the hosts. Rank 0 tells.
+/// Runs one rank of a way of hosts. Rank 0 reports.
 pub(super) async fn by_host(world: Comm, work: Work) -> Result<Figures> {
     let looks: u32 = work
         .way
@@ -215,7 +216,7 @@ pub(super) async fn by_host(world: Comm, work: Work) -> Result<Figures> {
     ])
 }
 
-/// A time in so many pieces, at least one, with what cannot be divided in the last.
+/// Splits a time into `count` pieces, at least one; the last takes the remainder.
 fn pieces(whole: Duration, count: u32) -> impl Iterator<Item = Duration> {
     let each = whole / count;
     (1..count)
@@ -227,11 +228,11 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Messages of a rank under way at a time: enough for the longest latency of any preset, and no burden for receivers.
+/// Messages of a rank in flight: enough for the longest latency of any preset, and no burden for receivers.
 const WINDOW: usize = 32;
-/// Bytes of all blocks up to which they have contents.
+/// The most bytes of all blocks for which contents are sent and checked.
 const CHECKED_MAX: u64 = 256 << 20;
-/// Bytes from which on messages have lengths only.
+/// Length in bytes from which messages carry no contents.
 const LENGTHS_FROM: u64 = 1 << 10;
 
 #[cfg(test)]
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!((overlap.wakes, overlap.osu(), overlap.imb()), (0, 0.0, 0.0));
     }
 
-    /// Not all of it: a host posts a list by some calls for each task, and more lists where queues are short.
+    /// Not all of it is hidden: a host posts a list by some calls for each task, and more lists if queues are short.
     #[test]
     fn an_all_to_all_by_adapters_is_hidden_also_where_their_queues_are_short() {
         let ranks = if cfg!(debug_assertions) { 64 } else { 256 };

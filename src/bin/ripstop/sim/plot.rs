@@ -1,4 +1,4 @@
-//! A line plot with logarithmic axes, as SVG. Of percentages alone the upright one is linear.
+//! A line plot with logarithmic axes, as SVG. If all lines are percentages, the vertical axis is linear.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -10,13 +10,13 @@ pub(crate) struct Plot {
     lines: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
-/// From values to places on the paper.
+/// Maps values to positions in the picture.
 struct Axis {
-    /// Powers of the base, or values where there is none.
+    /// Exponents of the base, or plain values if there is no base.
     low: f64,
     high: f64,
     base: Option<f64>,
-    /// Places of both ends.
+    /// Positions of both ends.
     from: f64,
     to: f64,
 }
@@ -30,14 +30,14 @@ impl Plot {
         }
     }
 
-    /// Adds a point to a line; only positive values have a place, and 0 % has one.
+    /// Adds a point to a line. Only positive values can be drawn, and 0 %.
     pub(crate) fn point(&mut self, line: &str, x: f64, y: f64) {
         if x > 0.0 && y >= 0.0 {
             self.lines.entry(line.to_owned()).or_default().push((x, y));
         }
     }
 
-    /// The picture.
+    /// Draws the picture.
     pub(crate) fn svg(&self) -> String {
         let is_linear = !self.lines.is_empty() && self.lines.keys().all(|name| name.ends_with('%'));
         let lines: Vec<(&str, Vec<(f64, f64)>)> = self
@@ -95,7 +95,7 @@ impl Plot {
     }
 }
 
-/// One line, its points and its name.
+/// Draws one line, its points and its name.
 fn draw(
     out: &mut String,
     number: usize,
@@ -117,7 +117,7 @@ fn draw(
         .map(|&(a, b)| format!("{:.1},{:.1}", x.place(a), y.place(b)))
         .collect();
     stroke(&places.join(" "));
-    // Beside the picture, where it hides none of the others.
+    // Beside the picture, where the name hides none of the other lines.
     let (key, level) = (WIDTH - RIGHT + 12.0, TOP + 18.0 * (number as f64 + 0.5));
     stroke(&format!("{key:.1},{level:.1} {:.1},{level:.1}", key + KEY));
     for &(a, b) in points {
@@ -139,7 +139,7 @@ fn draw(
     text(out, place, &escaped(name));
 }
 
-/// A line's colour, and how it is dashed once all colours have been used.
+/// Returns a line's color, and its dashes once all colors are used.
 fn look(number: usize) -> (&'static str, &'static str) {
     let round = number / COLORS.len();
     (COLORS[number % COLORS.len()], DASHES[round % DASHES.len()])
@@ -162,7 +162,7 @@ impl Axis {
         }
     }
 
-    /// From 0 to 100, or to as many tens as there are.
+    /// Returns an axis from 0 to 100, or to the next multiple of ten.
     fn percent(values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
         let most = values.fold(100.0, f64::max);
         Self {
@@ -180,7 +180,7 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Whole powers, or tens, at most about a dozen.
+    /// Returns whole powers, or tens, at most about a dozen.
     fn ticks(&self) -> Vec<f64> {
         let unit = if self.base.is_some() { 1.0 } else { 10.0 };
         let step = ((self.high - self.low) / unit / 12.0).ceil().max(1.0) * unit;
@@ -202,7 +202,7 @@ fn label(value: f64) -> String {
     }
 }
 
-/// Where a word is put.
+/// Position of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TextAt {
     pub(super) x: f64,
@@ -211,7 +211,7 @@ pub(super) struct TextAt {
     pub(super) color: &'static str,
 }
 
-/// White paper with a title.
+/// Starts a white page with a title.
 pub(super) fn open(width: f64, height: f64, title: &str) -> String {
     let title = escaped(title);
     format!(
@@ -222,7 +222,7 @@ pub(super) fn open(width: f64, height: f64, title: &str) -> String {
     )
 }
 
-/// A line of the grid, from one end to the other.
+/// Draws a line of the grid, from one end to the other.
 pub(super) fn line(out: &mut String, x: [f64; 2], y: [f64; 2]) {
     let ([x1, x2], [y1, y2]) = (x, y);
     write(
@@ -233,7 +233,7 @@ pub(super) fn line(out: &mut String, x: [f64; 2], y: [f64; 2]) {
     );
 }
 
-/// Words, which are [`escaped`] already.
+/// Draws text, which is [`escaped`] already.
 pub(super) fn text(out: &mut String, at: TextAt, words: &str) {
     let TextAt {
         x,
@@ -267,7 +267,7 @@ const BOTTOM: f64 = 56.0;
 /// Length of the sample of a line beside its name.
 const KEY: f64 = 24.0;
 
-/// For the lines of each colour, the first one first.
+/// Dashes of the lines of each color, those of the first line first.
 const DASHES: [&str; 4] = [
     "",
     r#" stroke-dasharray="8 4""#,
@@ -275,7 +275,7 @@ const DASHES: [&str; 4] = [
     r#" stroke-dasharray="8 3 2 3""#,
 ];
 
-/// Told apart by people who see red and green alike (Okabe, Ito 2008).
+/// Colors that people with red-green blindness can tell apart (Okabe, Ito 2008).
 pub(super) const COLORS: [&str; 6] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 ];

@@ -1,4 +1,4 @@
-//! What simulated ranks do, and what comes of it.
+//! The work of simulated ranks, and the figures that result.
 
 use std::{pin::Pin, time::Duration};
 
@@ -40,7 +40,7 @@ pub(super) enum Scenario {
     Flood,
     /// Every rank sends messages of random lengths to random ranks; contents and order are checked
     Random,
-    /// A 3-D stencil: faces to six neighbours, computing meanwhile
+    /// A 3-D stencil: faces to six neighbors, computing meanwhile
     Stencil,
     /// Time steps of the seismic wave code `examples/awp`: its schedule, with computations as times
     Awp,
@@ -64,10 +64,10 @@ pub(super) enum Scenario {
     Deadlock,
 }
 
-/// How much of it.
+/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
-    /// Bytes.
+    /// Length in bytes.
     pub(super) size: usize,
     pub(super) iters: u64,
     pub(super) seed: u64,
@@ -76,7 +76,7 @@ pub(super) struct Work {
     pub(super) load: Load,
 }
 
-/// What a rank found: name, unit, value.
+/// The figures of a rank: name, unit, value.
 pub(super) type Figures = Vec<(&'static str, &'static str, f64)>;
 
 type Running = Pin<Box<dyn Future<Output = Result<Figures>>>>;
@@ -108,7 +108,7 @@ impl Scenario {
         }
     }
 
-    /// The ways in which it runs, one after the other.
+    /// Returns the ways in which the scenario runs, one after the other.
     pub(super) fn ways(self) -> &'static [&'static str] {
         match self {
             Self::Alltoall => collective::ALL_TO_ALL,
@@ -120,7 +120,7 @@ impl Scenario {
         }
     }
 
-    /// With whom the ranks speak, where the scenario is about connecting them.
+    /// Returns which ranks communicate, if the scenario is about connecting them.
     fn pattern(self) -> Option<Pattern> {
         match self {
             Self::FirstAlltoall | Self::Ft => Some(Pattern::Dense),
@@ -132,7 +132,7 @@ impl Scenario {
         }
     }
 
-    /// The way that a job goes: what `auto` stands for where there is a choice of how to connect.
+    /// Resolves `auto` if the scenario is about connecting ranks.
     pub(super) fn settled(self, job: &Simulation, way: &'static str) -> &'static str {
         match self.pattern() {
             Some(pattern) => contact::settled(way, job, pattern),
@@ -140,7 +140,7 @@ impl Scenario {
         }
     }
 
-    /// The job of that way.
+    /// Returns the job, connected this way.
     pub(super) fn connected(self, job: Simulation, way: &str, node: Node) -> Simulation {
         match self.pattern() {
             Some(_) => Contact::of(way).job(job, node),
@@ -148,24 +148,24 @@ impl Scenario {
         }
     }
 
-    /// Whether a way has a progress agent, which takes its time from the computation. It has something to do where
-    /// RIPSTOP_COLLECTIVES is `messages`: an adapter carries lists out by itself.
+    /// Returns true if a way has a progress agent, which takes its time from the computation. It has work to do only if
+    /// RIPSTOP_COLLECTIVES is `messages`: an adapter runs lists by itself.
     pub(super) fn has_agent(self, way: &str) -> bool {
         self == Self::P3dfft && way == "offload"
     }
 
-    /// Whether a way's collectives go by messages that the rank moves when it looks, and not by lists of the adapter.
+    /// Returns true if a way's collectives go by messages, which move when the rank polls, and not by lists of the adapter.
     pub(super) fn goes_by_messages(self, way: &str) -> bool {
         self == Self::P3dfft && way != "offload" || self.pattern().is_some()
     }
 
-    /// Whether there is a model beside it, which is that of messages: by lists of an adapter the same algorithms take another
-    /// time. So they go by messages, unless the command line says otherwise.
+    /// Returns true if the report shows the time of a model. The model is for messages: by lists of an adapter, the same
+    /// algorithms take another time. So these scenarios use messages, unless the command line says otherwise.
     pub(super) fn has_model(self) -> bool {
         matches!(self, Self::Barrier | Self::Allreduce | Self::Alltoall)
     }
 
-    /// The fewest ranks that it is something for.
+    /// Returns the fewest ranks for which the scenario makes sense.
     pub(super) fn ranks_min(self) -> u32 {
         match self {
             Self::Pingpong | Self::Stream | Self::Rate => 2,
@@ -173,17 +173,17 @@ impl Scenario {
         }
     }
 
-    /// Whether every rank has a block of memory for every other.
+    /// Returns true if every rank has a block of memory for every other rank.
     pub(super) fn has_blocks(self) -> bool {
         matches!(self, Self::Alltoall | Self::Ialltoall | Self::FirstAlltoall)
     }
 
-    /// Whether only the lengths of what is put and got count: more bytes than one machine could move.
+    /// Returns true if only the lengths of puts and gets matter: the data is more than one machine could move.
     pub(super) fn moves_nothing(self) -> bool {
         matches!(self, Self::Awp | Self::P3dfft)
     }
 
-    /// The figure in which ways are compared with the first of them, and those that it is made of.
+    /// Returns the figure by which ways are compared with the first one, and the figures that it consists of.
     pub(super) fn compared(self) -> Option<(&'static str, &'static [&'static str])> {
         match self {
             Self::Awp | Self::P3dfft => Some(("step_us", &["busy_us", "exposed_us"])),
@@ -191,7 +191,7 @@ impl Scenario {
         }
     }
 
-    /// One rank's part. Who fails or is killed is not waited for any more.
+    /// Runs one rank's part. The other ranks no longer wait for a rank that fails or is killed.
     pub(super) async fn start(self, world: Comm, work: Work, manager: Manager) -> Result<Figures> {
         let _member = manager.join(&world);
         self.part(world, work, manager).await
@@ -223,7 +223,7 @@ impl Scenario {
         }
     }
 
-    /// A rank that was killed by the faults fails what its peers were doing with it: that is no failure of the run.
+    /// Returns true for errors that a killed rank causes on its peers, which are no failure of the run.
     pub(super) fn tolerates(self, error: &ripstop::Error) -> bool {
         matches!(
             error.kind,
@@ -232,7 +232,7 @@ impl Scenario {
     }
 }
 
-/// Microseconds of virtual time for each of `count`.
+/// Returns the microseconds of virtual time for each of `count`.
 pub(super) fn each_us(time: Duration, count: u64) -> f64 {
     time.as_secs_f64() * 1e6 / count.max(1) as f64
 }
@@ -278,7 +278,8 @@ async fn ring(world: Comm, work: Work) -> Result<Figures> {
     Ok(found(rank, "hop_us", "hop µs", hop))
 }
 
-/// Up to six faces of `size` bytes in a box that does not wrap around, and as long a computation as the exchange takes alone.
+/// Exchanges up to six faces of `size` bytes in a box that does not wrap around, and computes for as long as the exchange takes
+/// alone.
 async fn stencil(world: Comm, work: Work) -> Result<Figures> {
     let dims = Cart::dims_for(world.size(), 3);
     let grid = world.cart(&dims, &[false; 3]).await?;
@@ -301,7 +302,7 @@ async fn stencil(world: Comm, work: Work) -> Result<Figures> {
     Ok(figures)
 }
 
-/// The mean time of a step that computes for `compute` while the faces travel.
+/// Returns the mean time of a step that computes for `compute` while the faces travel.
 async fn steps(world: &Comm, grid: &Cart, work: Work, compute: Duration) -> Result<Duration> {
     world.barrier().await?;
     let start = sim::now(world);
@@ -337,7 +338,7 @@ async fn deadlock(world: Comm) -> Result<Figures> {
     Ok(Figures::new())
 }
 
-/// A figure that is the same on all ranks, or rank 0's to tell.
+/// Returns a figure on rank 0, which reports it; it is the same on all ranks, or rank 0's own.
 pub(super) fn found(rank: usize, name: &'static str, unit: &'static str, value: f64) -> Figures {
     if rank == 0 {
         vec![(name, unit, value)]
@@ -346,7 +347,7 @@ pub(super) fn found(rank: usize, name: &'static str, unit: &'static str, value: 
     }
 }
 
-/// Figures that are the same on all ranks, once.
+/// Returns figures on rank 0; they are the same on all ranks.
 pub(super) fn all_found<const N: usize>(
     world: &Comm,
     figures: [(&'static str, &'static str, f64); N],
@@ -357,5 +358,5 @@ pub(super) fn all_found<const N: usize>(
 
 pub(super) const TAG: u32 = 1;
 
-/// Those of a rank whose messages go to neighbours and through trees.
+/// Peers of a rank that sends to neighbors and along trees.
 const PEERS_OF_FEW: u32 = 32;

@@ -1,7 +1,7 @@
-//! Start-up: ranks make queue pairs, if they do at the start, and tell each other how they can be reached, through the process
-//! manager's server, which the model's `pmi` is.
+//! Start-up: ranks make queue pairs, if they do so at the start, and exchange their addresses through the server of the process
+//! manager, which is the model's `pmi`.
 //!
-//! It takes requests one at a time, so what counts is how many there are (spec P10).
+//! The server takes requests one at a time, so the number of requests decides.
 
 use ripstop::{Comm, Result, sim::Manager};
 
@@ -10,7 +10,7 @@ use super::{
     scenario::{Figures, Work, all_found},
 };
 
-/// Until every rank knows all addresses that it needs.
+/// Measures until every rank knows all addresses that it needs.
 pub(super) async fn start_up(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
     let start = Start::of(&world, Contact::of(work.way), &manager).await?;
     let [making, exchange] = [start.making, start.exchange].map(|time| time.as_secs_f64() * 1e6);

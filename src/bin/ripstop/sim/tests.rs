@@ -9,7 +9,7 @@ use super::{
     simulate,
 };
 
-/// One scenario. Returns the report, and what rank 0 found.
+/// Runs one scenario. Returns the report, and what rank 0 found.
 fn run(
     (scenario, way): (Scenario, &'static str),
     (ranks, fabric): (u32, &str),
@@ -39,7 +39,7 @@ fn figure(found: &Figures, wanted: &str) -> f64 {
     figure.unwrap_or_else(|| panic!("no {wanted}")).2
 }
 
-/// A debug build is some twenty times as slow.
+/// A debug build is about twenty times slower.
 fn sizes(largest: u32) -> impl Iterator<Item = u32> {
     let largest = if cfg!(debug_assertions) {
         largest / 16
@@ -138,7 +138,7 @@ fn collectives_take_about_what_the_model_of_their_algorithm_says() {
         ((Scenario::Alltoall, "auto"), 8, 1024),
         ((Scenario::Alltoall, "bruck"), 1, 8192),
         ((Scenario::Alltoall, "pairwise"), 8, 1024),
-        // Between those, messages are copied at both ends, which the model leaves out.
+        // Between those lengths, messages are copied at both ends, which the model leaves out.
         ((Scenario::Alltoall, "pairwise"), 65_536, 64),
     ] {
         for ranks in sizes(largest) {
@@ -221,7 +221,7 @@ fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks()
             let (report, _) = run((scenario, ""), (ranks, "bxi"), 8);
             report.memory.bytes / u64::from(ranks)
         };
-        // Up to 16 ranks everybody tells everybody.
+        // Up to 16 ranks, every rank signals every other rank.
         let mut known = each(128);
         for ranks in sizes(16_384).filter(|&ranks| ranks > 128) {
             let now = each(ranks);
@@ -234,7 +234,7 @@ fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks()
     }
 }
 
-/// 64 ranks, 8 on a node, of an application on `fabric`.
+/// Runs an application with 64 ranks, 8 on a node, on `fabric`.
 fn application(scenario: Scenario, way: &'static str, fabric: &str, load: Load) -> Figures {
     let mut model = Model::preset(fabric).unwrap();
     model.node.ranks = 8;
@@ -268,7 +268,7 @@ fn chunks_are_cut_as_the_example_cuts_them() {
         };
         figure(&application(Scenario::P3dfft, way, "qdr", load), "busy_us")
     };
-    // Eight planes of a rank are cut into eight chunks at most, or into three of two and three planes.
+    // Eight planes of a rank are cut into at most eight chunks, or into three of two and three planes.
     let whole = busiest("host-0", 1);
     for (way, chunks) in [("host-0", 3), ("host-0", 64), ("blocking", 64)] {
         let cut = busiest(way, chunks);
@@ -290,7 +290,7 @@ fn puts_that_start_before_the_inner_cells_are_computed_are_hidden_and_messages_a
     let exposed = ["two-sided", "pscw-split", "pscw-needed"].map(|way| figures(way, "exposed"));
     println!("{exposed:.2?} % of a step exposed");
     assert!(exposed[0] > 3.0, "{exposed:?}");
-    // What stays within a node is copied by its processors.
+    // Data that stays within a node is copied by its processors.
     let most = exposed[0] / 2.0;
     assert!(exposed[1] < most && exposed[2] < most, "{exposed:?}");
     let packed = |way| figures(way, "pack_us");

@@ -1,4 +1,4 @@
-//! Scenarios with much traffic: a rate, a flood, random messages, everybody at once.
+//! Scenarios with much traffic: a rate, a flood, random messages, all pairs at once.
 
 use ripstop::{Comm, Result, Source, fabric::random::Random, sim};
 
@@ -67,7 +67,7 @@ pub(super) async fn stream(world: Comm, work: Work) -> Result<Figures> {
     Ok(found(rank, "rate_per_us", "messages/µs", 1.0 / each))
 }
 
-/// All send to rank 0, which says how evenly it was served: Jain's index of what each had sent when half had come.
+/// All ranks send to rank 0, which reports how evenly it served them: Jain's index of what each had sent when half had come.
 pub(super) async fn flood(world: Comm, work: Work) -> Result<Figures> {
     let (rank, size) = (world.rank(), world.size());
     if rank != 0 {
@@ -103,7 +103,7 @@ pub(super) async fn flood(world: Comm, work: Work) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Random messages to random ranks. Everybody can work out what it is to receive, from the seed.
+/// Sends random messages to random ranks. Each rank can compute from the seed what it will receive.
 pub(super) async fn random(world: Comm, work: Work) -> Result<Figures> {
     let (rank, size) = (world.rank(), world.size());
     let mut sends = Vec::new();
@@ -128,7 +128,7 @@ pub(super) async fn random(world: Comm, work: Work) -> Result<Figures> {
     Ok(Figures::new())
 }
 
-/// One message from each to each, all at once.
+/// Sends one message from each rank to each rank, all at once.
 pub(super) async fn connect(world: Comm, work: Work) -> Result<Figures> {
     let (rank, size) = (world.rank(), world.size());
     let start = sim::now(&world);
@@ -151,7 +151,7 @@ pub(super) async fn connect(world: Comm, work: Work) -> Result<Figures> {
     Ok(found(rank, "all_connected_us", "all connected µs", spent))
 }
 
-/// Where a rank's message goes, and how long it is: short ones, eager ones and some that are asked for.
+/// Returns the destination and length of a rank's message: short ones, eager ones and some by rendezvous.
 fn letter(work: Work, from: usize, number: u64, size: usize) -> (usize, usize) {
     let mut random = chance(work.seed, from, usize::MAX, number);
     let mut below = |limit: usize| {
@@ -163,7 +163,7 @@ fn letter(work: Work, from: usize, number: u64, size: usize) -> (usize, usize) {
     (to, below(longest))
 }
 
-/// The bytes of one message.
+/// Returns the bytes of one message.
 fn content(seed: u64, from: usize, to: usize, number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     chance(seed, from, to, number).fill(&mut bytes);
@@ -178,7 +178,7 @@ fn chance(seed: u64, from: usize, to: usize, number: u64) -> Random {
     Random::new(mixed)
 }
 
-/// 1 when all counts are equal, 1/n when one has it all (Jain, Chiu, Hawe 1984).
+/// Returns Jain's index: 1 if all counts are equal, 1/n if one has it all (Jain, Chiu, Hawe 1984).
 fn jain(counts: &[u64]) -> f64 {
     let sum: f64 = counts.iter().map(|&count| count as f64).sum();
     let squares: f64 = counts.iter().map(|&count| (count as f64).powi(2)).sum();

@@ -1,20 +1,20 @@
-//! The two ways in which ghosts come: messages, and puts into windows.
+//! The two ways to exchange ghosts: messages, and puts into windows.
 
 use ripstop::{Access, Comm, RecvOp, RemoteOp, Result, SendOp, Window, buffer::RegBuf};
 
 use super::lanes::{Lane, Lanes};
 use crate::sim::load::Spent;
 
-/// The exchange of the velocities or the stresses.
+/// The exchange of the velocities or of the stresses.
 pub(super) struct Halo {
     lanes: Lanes,
-    /// Each neighbour once.
+    /// The ranks of all neighbors, each once.
     neighbours: Vec<usize>,
     outbox: Vec<Part>,
     way: Way,
 }
 
-/// What goes into one operation, away while that is under way.
+/// The buffer of one operation; `None` while the operation owns it.
 type Part = Option<RegBuf<f32>>;
 
 enum Way {
@@ -27,7 +27,7 @@ enum Way {
 }
 
 impl Halo {
-    /// Collective.
+    /// Makes the exchange. Collective.
     pub(super) async fn new(world: &Comm, lanes: Lanes, puts: bool, tag: u32) -> Result<Self> {
         let mut neighbours: Vec<usize> = lanes.incoming.iter().map(|lane| lane.peer).collect();
         neighbours.sort_unstable();
@@ -49,7 +49,7 @@ impl Halo {
         })
     }
 
-    /// From here on the neighbours may send.
+    /// Lets the neighbors send from now on.
     pub(super) fn open(&mut self, world: &Comm) -> Result<()> {
         match &mut self.way {
             Way::Messages {
@@ -69,7 +69,7 @@ impl Halo {
         Ok(())
     }
 
-    /// Returns when this rank may send.
+    /// Waits until this rank may send, and returns the outgoing side.
     pub(super) async fn start<'a>(
         &'a mut self,
         world: &'a Comm,
@@ -96,7 +96,7 @@ impl Halo {
         })
     }
 
-    /// Waits for what the neighbours send.
+    /// Waits for the data of the neighbors.
     pub(super) async fn finish(&mut self, world: &Comm, spent: &mut Spent) -> Result<()> {
         match &mut self.way {
             Way::Messages {
@@ -116,7 +116,7 @@ impl Halo {
     }
 }
 
-/// What goes to the neighbours.
+/// The data that goes to the neighbors.
 pub(super) struct Outgoing<'a> {
     lanes: &'a [Lane],
     outbox: &'a mut [Part],
@@ -124,7 +124,7 @@ pub(super) struct Outgoing<'a> {
 }
 
 enum How<'a> {
-    /// With the lane that each is of.
+    /// Each send has the index of its lane.
     Messages {
         world: &'a Comm,
         tag: u32,
@@ -152,7 +152,7 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Says that all quantities were sent, and waits until the buffers are free.
+    /// Ends the sending of all quantities, and waits until the buffers are free.
     pub(super) async fn complete(self, world: &Comm, spent: &mut Spent) -> Result<()> {
         match self.how {
             How::Messages { sends, .. } => {
@@ -171,7 +171,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// A buffer for each lane, all in one piece of memory.
+/// Returns a buffer for each lane, all in one piece of memory.
 fn buffers(world: &Comm, lanes: &[Lane]) -> Result<Vec<Part>> {
     let lens: Vec<usize> = lanes.iter().map(|lane| lane.len).collect();
     if lens.is_empty() {

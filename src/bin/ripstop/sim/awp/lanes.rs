@@ -1,4 +1,4 @@
-//! Which ghosts come from whom, in a box that is cut into one cube for each rank.
+//! Ghosts by the neighbor that sends them, in a box that is cut into one cube for each rank.
 
 /// Ranks in three dimensions, the last of which varies fastest. The box does not wrap around.
 #[derive(Clone, Copy, Debug)]
@@ -7,20 +7,20 @@ pub(super) struct Grid(pub(super) [usize; 3]);
 /// Layers of ghosts of a quantity: by dimension, at the low and the high side.
 pub(super) type Ghosts = [[usize; 2]; 3];
 
-/// The ghosts of one quantity at one side of a rank, which a neighbour sends.
+/// The ghosts of one quantity at one side of a rank, which a neighbor sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lane {
     pub(super) quantity: usize,
-    /// The same at both ends.
+    /// Number of the lane, the same at both ends.
     pub(super) number: u32,
-    /// The other end.
+    /// The rank at the other end.
     pub(super) peer: usize,
-    /// Where the receiver has them among all its ghosts, in values.
+    /// Position among all ghosts of the receiver, in values.
     pub(super) at: usize,
     pub(super) len: usize,
 }
 
-/// What a rank receives and what it sends in one exchange.
+/// The lanes of one exchange of a rank.
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     pub(super) incoming: Vec<Lane>,
@@ -28,7 +28,7 @@ pub(super) struct Lanes {
 }
 
 impl Grid {
-    /// The rank beside `rank` in `dim`, on the low or the high side.
+    /// Returns the rank beside `rank` in `dim`, on the low or the high side.
     pub(super) fn neighbour(self, rank: usize, dim: usize, high: bool) -> Option<usize> {
         let stride: usize = self.0[dim + 1..].iter().product();
         let at = rank / stride % self.0[dim];
@@ -39,7 +39,7 @@ impl Grid {
         }
     }
 
-    /// The lanes of a rank whose cube has faces of `face` cells.
+    /// Returns the lanes of a rank whose cube has faces of `face` cells.
     pub(super) fn lanes(self, rank: usize, ghosts: &[Ghosts], face: usize) -> Lanes {
         let sides = all(ghosts).filter_map(|side| {
             let peer = self.neighbour(rank, side.dim, !side.high)?;
@@ -70,7 +70,7 @@ impl Grid {
         sides.collect()
     }
 
-    /// Cells of a cube with `edge` cells in each dimension that a neighbour needs, and the others.
+    /// Splits a cube with `edge` cells in each dimension: the number of cells that a neighbor needs, and of the others.
     pub(super) fn split(self, rank: usize, edge: usize) -> [usize; 2] {
         let inner = (0..3).map(|dim| {
             let beside = [false, true].map(|high| self.neighbour(rank, dim, high).is_some());
@@ -82,7 +82,7 @@ impl Grid {
 }
 
 impl Lanes {
-    /// Values that come in.
+    /// Returns the number of values that come in.
     pub(super) fn len(&self) -> usize {
         self.incoming.iter().map(|lane| lane.len).sum()
     }
@@ -96,7 +96,7 @@ struct Side {
     number: u32,
 }
 
-/// All sides with ghosts.
+/// Returns all sides with ghosts.
 fn all(ghosts: &[Ghosts]) -> impl Iterator<Item = Side> {
     let sides = (0..ghosts.len()).flat_map(|quantity| {
         (0..3).flat_map(move |dim| [false, true].map(|high| (quantity, dim, high)))
@@ -116,10 +116,10 @@ fn all(ghosts: &[Ghosts]) -> impl Iterator<Item = Side> {
 /// Layers that a difference reaches over.
 pub(super) const REACH: usize = 2;
 
-/// Two layers of everything: of u, v, w and of xx, yy, zz, xy, xz, yz.
+/// Two layers of every quantity: of u, v, w and of xx, yy, zz, xy, xz, yz.
 pub(super) const FULL: [&[Ghosts]; 2] = [&[[[REACH; 2]; 3]; 3], &[[[REACH; 2]; 3]; 6]];
 
-/// Those that a difference reads, as the example computes them from its differences.
+/// The layers that a difference reads, as the example computes them from its differences.
 pub(super) const NEEDED: [&[Ghosts]; 2] = [
     &[
         [[1, 2], [1, 2], [1, 2]],

@@ -1,5 +1,5 @@
-//! Time steps of a seismic wave code on thousands of ranks: the schedule of `examples/awp`, in which a computation is the time
-//! that it takes and an exchange the bytes that it moves.
+//! Time steps of a seismic wave code on thousands of ranks: the schedule of `examples/awp`, with each computation as its time
+//! and each exchange as its bytes.
 
 mod halo;
 mod lanes;
@@ -17,8 +17,8 @@ use super::{
     scenario::{Figures, Work},
 };
 
-/// How ghosts are exchanged: by messages or by puts; and in which order: all cells before the exchange, or those first that a
-/// neighbour needs, quantity by quantity. The last exchanges only the layers that are read.
+/// The ways to exchange ghosts: by messages or by puts; and all cells before the exchange, or first the cells that a neighbor
+/// needs, quantity by quantity. The last way exchanges only the layers that are read.
 pub(super) const WAYS: &[&str] = &[
     "two-sided",
     "two-sided-split",
@@ -27,7 +27,7 @@ pub(super) const WAYS: &[&str] = &[
     "pscw-needed",
 ];
 
-/// `work.iters` steps, after one that is not counted.
+/// Runs `work.iters` steps, after one that is not counted.
 pub(super) async fn steps(world: Comm, work: Work) -> Result<Figures> {
     let mut halves = halves(&world, work).await?;
     let mut spent = Spent::default();
@@ -50,15 +50,15 @@ pub(super) async fn steps(world: Comm, work: Work) -> Result<Figures> {
 
 /// The velocities or the stresses: computed, then exchanged.
 struct Half {
-    /// What is computed, and which quantity is sent then.
+    /// The parts of the computation, each with the quantity that is sent after it.
     parts: Vec<(Duration, Option<usize>)>,
-    /// To lay the layers of one quantity together, and to lay apart all that came.
+    /// Time to pack the layers of one quantity, and to unpack all that came.
     pack: Duration,
     unpack: Duration,
     halo: Halo,
 }
 
-/// The velocities, and the stresses.
+/// Makes the velocities and the stresses.
 async fn halves(world: &Comm, work: Work) -> Result<[Half; 2]> {
     let dims = Cart::dims_for(world.size(), 3);
     let grid = Grid([dims[0], dims[1], dims[2]]);
@@ -69,7 +69,7 @@ async fn halves(world: &Comm, work: Work) -> Result<[Half; 2]> {
     let half = async |ghosts: &[_], cell_ns: f64, tag: u32| -> Result<Half> {
         let lanes = grid.lanes(world.rank(), ghosts, edge * edge);
         let quantities = ghosts.len();
-        // Who sends lays together, and who receives lays apart: as many values, but at a side of the box.
+        // The sender packs and the receiver unpacks the same number of values, except at a side of the box.
         let pack_ns = costs[2] / 2.0 * lanes.len() as f64;
         Ok(Half {
             parts: parts(work, grid.split(world.rank(), edge), quantities, cell_ns),
@@ -84,7 +84,7 @@ async fn halves(world: &Comm, work: Work) -> Result<[Half; 2]> {
     ])
 }
 
-/// The order of a step. A quantity has its share of what a cell costs.
+/// Returns the parts of a step, in order. The cost of a cell is divided evenly among the quantities.
 fn parts(
     work: Work,
     [outer, inner]: [usize; 2],
@@ -105,7 +105,7 @@ fn parts(
 }
 
 impl Half {
-    /// Computes, exchanges, and is open to the neighbours for the next time.
+    /// Computes, exchanges, and opens the exchange for the next step.
     async fn advance(&mut self, world: &Comm, spent: &mut Spent) -> Result<()> {
         let mut outgoing = self.halo.start(world, spent).await?;
         for &(time, then) in &self.parts {
@@ -122,8 +122,8 @@ impl Half {
     }
 }
 
-/// A velocity cell, a stress cell, a ghost packed and unpacked, in ns: `examples/awp` on one core of the machine that this was
-/// written on (book, A simulated cluster).
+/// Time of a velocity cell, of a stress cell, and to pack and unpack a ghost, in ns: `examples/awp` on one core of the machine
+/// on which this was written (book, A simulated cluster).
 const COSTS: [f64; 3] = [2.6, 3.2, 2.3];
 /// Cells of a rank in each dimension.
 const EDGE: usize = 128;

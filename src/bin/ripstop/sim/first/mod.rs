@@ -1,4 +1,5 @@
-//! Jobs from their start on: what it costs the first iterations that ranks have to be connected, for each way of doing it.
+//! Jobs from their start on: how much longer the first iterations take because ranks must be connected, for each way to
+//! connect.
 //!
 //! After "Optimized All-to-all Connection Establishment for High-Performance MPI Libraries over InfiniBand": there, the first
 //! all-to-all of 896 ranks took 448 times as long as later ones when each pair connected on its first message.
@@ -90,8 +91,8 @@ pub(super) async fn ft(world: Comm, work: Work, manager: Manager) -> Result<Figu
     Ok(all_found(&world, figures))
 }
 
-/// A 3-D 7-point stencil: once and `work.iters` times more (in the paper, 10 times in all) faces to six neighbours, the cells,
-/// and a sum over all.
+/// A 3-D 7-point stencil: once and `work.iters` times more (in the paper, 10 times in all) faces to six neighbors, the cells,
+/// and a sum over all ranks.
 pub(super) async fn seven_point(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
     let contact = Contact::of(work.way);
     let start = Start::of(&world, contact, &manager).await?;
@@ -112,7 +113,7 @@ pub(super) async fn seven_point(world: Comm, work: Work, manager: Manager) -> Re
     times.figures(&world).await
 }
 
-/// Exchanges faces of so many bytes.
+/// Exchanges faces of `bytes` bytes.
 async fn faces(grid: &Cart, bytes: usize) -> Result<()> {
     let (mut inbox, mut sends) = (Vec::new(), Vec::new());
     for (axis, tag) in (0..3).zip((TAG..).step_by(2)) {
@@ -134,15 +135,15 @@ async fn faces(grid: &Cart, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// What iterations took, on a rank.
+/// Times of the iterations on a rank.
 struct Times {
     start: Start,
     manager: Manager,
-    /// When the first iteration began, and this one.
+    /// Start times of the first iteration, and of this one.
     first_begun: Duration,
     begun: Duration,
     first: Option<Duration>,
-    /// The shortest of the others: none of them waited for a connection.
+    /// The shortest of the later iterations; none of them waited for a connection.
     steady: Duration,
 }
 
@@ -159,7 +160,7 @@ impl Times {
         }
     }
 
-    /// An iteration is over. The next one begins when all are through.
+    /// Ends an iteration. The next one begins when all ranks have ended this one.
     async fn lap(&mut self, world: &Comm) {
         self.manager.gather(world).await;
         let now = sim::now(world);
@@ -171,7 +172,7 @@ impl Times {
         self.begun = now;
     }
 
-    /// The first iteration and a steady one, how many of those the first one is, and all of the job.
+    /// Returns the time of the first iteration, of a steady one, their ratio, and the time of the whole job.
     async fn figures(self, world: &Comm) -> Result<Figures> {
         let first = self.first.unwrap_or_default();
         let whole = self.begun - self.first_begun + self.start.making + self.start.exchange;
@@ -193,11 +194,11 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Cells of a rank in each dimension, and what one takes, in ns: assumed.
+/// Cells of a rank in each dimension, and the time of one in ns; both are assumptions.
 const STENCIL_EDGE: usize = 32;
 const STENCIL_NS: f64 = 2.0;
 /// Grid points of class B, and their bytes.
 const FT_POINTS: f64 = 512.0 * 256.0 * 256.0;
 const FT_BYTES: usize = 512 * 256 * 256 * 16;
-/// Assumed: what a rank gets out of its processor in a 1-D transform, in floating-point operations each second.
+/// Floating-point operations per second of a rank in a 1-D transform; an assumption.
 const FT_FLOPS: f64 = 2e9;

@@ -8,7 +8,7 @@ use super::super::{
     scenario::{Figures, Scenario, Work},
 };
 
-/// A job on `qdr`.
+/// Runs a job on `qdr`.
 #[derive(Clone, Copy)]
 struct Job {
     scenario: Scenario,
@@ -34,7 +34,7 @@ impl Job {
         }
     }
 
-    /// What rank 0 found.
+    /// Returns what rank 0 found.
     fn run(self, way: &'static str) -> (Stats, Figures) {
         let mut model = Model::preset("qdr").unwrap();
         model.node.ranks = self.per_node;
@@ -109,7 +109,7 @@ fn connecting_with_all_at_once_is_faster_than_with_one_after_the_other() {
         job.figure("naive", "first_us"),
         job.figure("on-demand", "first_us"),
     );
-    // By then the adapter is the limit.
+    // From then on the adapter is the limit.
     assert!(naive >= 3.9 * bulk, "{naive} and {bulk}");
 }
 
@@ -161,7 +161,7 @@ fn one_iteration_more_than_the_first_is_a_steady_one() {
     ignore = "a grid of 512 MiB: `cargo xtask test --all` has an optimised build for it"
 )]
 fn a_transform_does_not_wait_for_its_connections() {
-    // Blocks of 2 KB; those of fewer ranks are longer, and are fetched through queue pairs.
+    // Blocks of 2 KB. With fewer ranks, blocks are longer and are fetched through queue pairs.
     let job = Job {
         iters: 3,
         ..Job::new(Scenario::Ft, 512, 16)
@@ -170,7 +170,7 @@ fn a_transform_does_not_wait_for_its_connections() {
     let auto = rate("auto");
     assert!(auto >= 1.31 * rate("naive"));
     assert!(auto >= 0.9 * rate("node"));
-    // Once it goes on, nothing is faster than what the driver chooses.
+    // After the start, no way is faster than the one that the driver chooses.
     let steady = |way| job.figure(way, "gflop_per_s");
     let best = WAYS.iter().map(|way| steady(way)).fold(0.0, f64::max);
     assert!(steady("verbs") >= 0.9 * best);
@@ -187,7 +187,7 @@ fn neighbours_do_not_notice_that_a_node_has_too_few_queue_pairs_for_all_pairs() 
         let slowdown = few.figure(way, "total_ms") / all.figure(way, "total_ms");
         assert!(slowdown <= 1.2, "{way}: {slowdown:.2}");
     }
-    // Where all speak with all they take turns, or need none.
+    // If all ranks communicate with all, they take turns, or need none.
     let few = Job {
         scenario: Scenario::FirstAlltoall,
         queue_pairs_max: 4 * 8,

@@ -1,5 +1,5 @@
-//! A parallel 3-D Fourier transform of real numbers: the schedule of `examples/p3dfft`, in which a stage is the time that it
-//! takes and a transpose the bytes that it moves.
+//! A parallel 3-D Fourier transform of real numbers: the schedule of `examples/p3dfft`, with each stage as its time and each
+//! transpose as its bytes.
 
 mod slot;
 
@@ -15,8 +15,8 @@ use super::{
     scenario::{Figures, Work, all_found},
 };
 
-/// How transposes are done: by a collective that is waited for where it is started; by one that moves on when the rank that
-/// computes looks after it, so often in every stage, with one message at a time or with all; and by one that moves on by itself.
+/// The ways to transpose. `blocking` waits for the collective where it starts. The next ways progress only when the computing
+/// rank polls, several times in every stage, with one message at a time or with all. The last way progresses by itself.
 pub(super) const WAYS: &[&str] = &[
     "blocking",
     "rounds-0",
@@ -28,11 +28,11 @@ pub(super) const WAYS: &[&str] = &[
     "offload",
 ];
 
-/// `work.iters` times there and back; before that once without overlap, to see what there is to gain.
+/// Transforms `work.iters` times there and back. Before that, once without overlap, to find the upper bound of the gain.
 pub(super) async fn transforms(world: Comm, work: Work) -> Result<Figures> {
     let mut transform = Transform::new(&world, work).await?;
     let lag = mem::replace(&mut transform.lag, 0);
-    transform.there_and_back(&world).await?; // ranks meet for the first time
+    transform.there_and_back(&world).await?; // connects the ranks
     let (whole, spent) = transform.timed(&world, 1).await?;
     let times = [whole, spent.compute, transform.columns].map(|time| time.as_secs_f64());
     let [whole, busy, columns] = world.all_reduce(times, Max).await?;
@@ -43,7 +43,7 @@ pub(super) async fn transforms(world: Comm, work: Work) -> Result<Figures> {
     figures.extend(all_found(
         &world,
         [
-            // Of all, and if only columns overlap, of which the last of a direction does not.
+            // The bound if everything overlaps, and if only columns overlap; the last one in each direction cannot.
             ("bound", "bound %", 100.0 * (1.0 - busy / whole)),
             (
                 "bound_of_columns",
@@ -56,7 +56,7 @@ pub(super) async fn transforms(world: Comm, work: Work) -> Result<Figures> {
 }
 
 /// # Errors
-/// Some of so many ranks would have nothing.
+/// There are more ranks than data for them.
 pub(super) fn check(load: Load, ranks: u32) -> std::result::Result<(), String> {
     let edge = load.edge.unwrap_or(EDGE);
     let [m1, m2] = grid_of(ranks as usize);
@@ -70,24 +70,24 @@ pub(super) fn check(load: Load, ranks: u32) -> std::result::Result<(), String> {
     ))
 }
 
-/// A rank's part.
+/// A rank's part of the transform.
 struct Transform {
-    /// What X and Y of each chunk take, and Z of all chunks of a variable.
+    /// Times of X and Y for each chunk, and of Z for all chunks of a variable.
     times: Vec<[Duration; 3]>,
-    /// By [`Axis`].
+    /// The transposes, by [`Axis`].
     axes: [Transpose; 2],
     vars: usize,
     chunks: usize,
-    /// A piece goes on so many steps after it was started.
+    /// Number of steps between the start of a piece and its next stage.
     lag: usize,
-    /// Looks in a stage.
+    /// Polls in a stage.
     looks: u32,
     spent: Spent,
-    /// Of the waiting, that for columns.
+    /// The part of the waiting time that is for columns.
     columns: Duration,
 }
 
-/// Whose transpose it is.
+/// The ranks that take part in a transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Axis {
     Row,
@@ -140,7 +140,7 @@ impl Transform {
         self.vars * self.chunks
     }
 
-    /// How long it took here, and where that time went.
+    /// Returns the time of `iters` transforms on this rank, and how it was spent.
     async fn timed(&mut self, world: &Comm, iters: u64) -> Result<(Duration, Spent)> {
         world.barrier().await?;
         (self.spent, self.columns) = (Spent::default(), Duration::ZERO);
@@ -156,7 +156,7 @@ impl Transform {
         self.one_way(world, Direction::Back).await
     }
 
-    /// X, Y, Z of all pieces, or Z, Y, X.
+    /// Runs X, Y, Z on all pieces, or Z, Y, X.
     async fn one_way(&mut self, world: &Comm, direction: Direction) -> Result<()> {
         for step in 0..self.pieces() + 2 * self.lag {
             for stage in 0..3 {
@@ -169,7 +169,7 @@ impl Transform {
         Ok(())
     }
 
-    /// Waits for the transpose before a stage, computes, and starts the one behind it.
+    /// Waits for the transpose before a stage, computes, and starts the transpose after it.
     async fn stage(
         &mut self,
         world: &Comm,
@@ -205,7 +205,7 @@ impl Transform {
 }
 
 impl Axis {
-    /// The transpose behind a stage.
+    /// Returns the transpose after a stage.
     fn behind(direction: Direction, stage: usize) -> Self {
         match (direction, stage) {
             (Direction::There, 0) | (Direction::Back, 1) => Self::Row,
@@ -221,11 +221,11 @@ impl Transpose {
     }
 }
 
-/// Who has what: ranks of a row exchange parts of x and y, those of a column parts of y and z.
+/// The distribution of the data: ranks of a row exchange parts of x and y, those of a column parts of y and z.
 struct Layout {
     edge: usize,
     chunks: usize,
-    /// Ranks in a row, and in a column.
+    /// Number of ranks in a row, and in a column.
     ranks: [usize; 2],
     /// This rank's place in its row, and in its column.
     at: [usize; 2],
@@ -235,7 +235,7 @@ impl Layout {
     fn new(world: &Comm, work: Work) -> Self {
         let ranks = grid_of(world.size());
         let edge = work.load.edge.unwrap_or(EDGE);
-        // As the example: whoever waits at once has nothing to compute meanwhile, and no chunk of any rank is empty.
+        // As in the example: a rank that waits at once has nothing to compute meanwhile, and no chunk of any rank is empty.
         let chunks = match work.way {
             "blocking" => 1,
             _ => work.load.pieces[1].clamp(1, edge / ranks[1]),
@@ -252,18 +252,18 @@ impl Layout {
         part(self.edge / 2 + 1, self.ranks[0], i).len()
     }
 
-    /// Parts of y in a row and in a column.
+    /// Returns the part of y, in a row or in a column.
     fn y(&self, axis: Axis, at: usize) -> usize {
         part(self.edge, self.ranks[axis as usize], at).len()
     }
 
-    /// Planes of a chunk.
+    /// Returns the number of planes of a chunk.
     fn z(&self, j: usize, chunk: usize) -> usize {
         let planes = part(self.edge, self.ranks[1], j).len();
         part(planes, self.chunks, chunk).len()
     }
 
-    /// Numbers of a chunk to each rank of the row or the column, and from each.
+    /// Returns the numbers of a chunk to each rank of the row or the column, and from each.
     fn counts(&self, axis: Axis, chunk: usize) -> [Vec<usize>; 2] {
         let [i, j] = self.at;
         let here = self.z(j, chunk);
@@ -283,7 +283,7 @@ impl Layout {
         ]
     }
 
-    /// By chunk.
+    /// Returns the times of each chunk.
     fn times(&self, work: Work) -> Vec<[Duration; 3]> {
         let chunks = 0..self.chunks;
         let points = chunks.map(|chunk| self.points(chunk));
@@ -292,11 +292,11 @@ impl Layout {
         times.map(|ns| ns.map(|ns| work.load.time(ns))).collect()
     }
 
-    /// Of the field that X and Y of a chunk, and Z of all, transform.
+    /// Returns the points that X and Y of a chunk, and Z of all chunks, transform.
     fn points(&self, chunk: usize) -> [f64; 3] {
         let [i, j] = self.at;
         let (planes, lines) = (self.z(j, chunk), self.edge);
-        let complex = 2.0 * self.x(i) as f64; // a complex number for two of the field
+        let complex = 2.0 * self.x(i) as f64; // one complex number for two of the field
         [
             (planes * lines * self.y(Axis::Row, i)) as f64,
             (planes * lines) as f64 * complex,
@@ -305,13 +305,13 @@ impl Layout {
     }
 }
 
-/// Ranks in a row, and in a column.
+/// Returns the number of ranks in a row, and in a column.
 fn grid_of(ranks: usize) -> [usize; 2] {
     let dims = Cart::dims_for(ranks, 2);
     [dims[1], dims[0]]
 }
 
-/// The part of `at` when `count` are dealt out to `ranks`; the last ones get one more.
+/// Returns the part of rank `at` if `count` is divided among `ranks`; the last ranks get one more.
 fn part(count: usize, ranks: usize, at: usize) -> Range<usize> {
     let (each, more) = (count / ranks, count % ranks);
     let extra = |at: usize| at.saturating_sub(ranks - more);
@@ -319,8 +319,8 @@ fn part(count: usize, ranks: usize, at: usize) -> Range<usize> {
     start(at)..start(at + 1)
 }
 
-/// X, Y and Z of a point of the field, one way, in ns: `examples/p3dfft` on one core of the machine that this was written on
-/// (book, A simulated cluster).
+/// Times of X, Y and Z for a point of the field, one way, in ns: `examples/p3dfft` on one core of the machine on which this was
+/// written (book, A simulated cluster).
 const COSTS: [f64; 3] = [1.5, 1.3, 1.8];
 /// Points in each dimension.
 const EDGE: usize = 512;

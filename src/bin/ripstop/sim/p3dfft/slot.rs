@@ -1,18 +1,18 @@
-//! The buffers of a transpose, and what is under way from one to the other.
+//! The buffers of a transpose, and the collective in flight between them.
 
 use ripstop::{Collectives, Result, Tuned, buffer::RegBuf, collectives::op::ExchangeOp};
 
-/// Buffers near the field, and far from it: a transpose goes from one to the other.
+/// A buffer for each end of a transpose, which goes from one to the other.
 pub(super) struct Slot {
     counts: [Vec<usize>; 2],
-    /// Away while something is under way.
+    /// The buffers; `None` while a collective owns them.
     ends: [Option<Buffer>; 2],
     flight: Option<(ExchangeOp<Buffer, Buffer>, Direction)>,
 }
 
 type Buffer = RegBuf<f64>;
 
-/// Of a transform.
+/// The direction of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     There,
@@ -20,7 +20,7 @@ pub(super) enum Direction {
 }
 
 impl Slot {
-    /// With blocks of `counts` numbers at both ends.
+    /// Makes a slot with blocks of `counts` numbers at both ends.
     pub(super) fn new(comm: &Tuned, counts: &[Vec<usize>; 2]) -> Result<Self> {
         let buffer = |counts: &[usize]| comm.communicator().alloc(counts.iter().sum());
         Ok(Self {
