@@ -162,7 +162,7 @@ impl<'a> Facts<'a> {
         )
     }
 
-    /// Lists, for each collective, the algorithms by the longest message, in bytes, for which each is the cheapest, or the one set.
+    /// Lists, for each collective, the algorithm that is set, or the cheapest ones, each with the longest message in bytes.
     fn collectives(&self, ranks: Option<u32>) -> String {
         let world = self.runtime.world();
         let ranks = ranks.map_or(self.ranks, |ranks| ranks as usize);

@@ -28,8 +28,8 @@ use crate::hidden;
 /// speed of the computation meanwhile; agent CPU is what other threads of the rank used. With --computing, the other ranks sleep
 /// for as long: that leaves a core to the threads that move the bytes. All of these figures are then means of the ranks that
 /// compute, and say nothing of ranks that sleep. Computing ranks begin later than the others, by 50 µs for each rank, because the
-/// others may need the same processor to begin. `words` are those of an adapter to its host about the task lists of a call, on the rank that got
-/// most.
+/// others may need the same processor to begin. `words` counts the notices of an adapter to its host about the task lists of a
+/// call, on the rank that got most.
 ///
 /// With --tests T, the computation is in T + 1 parts with a test between each two, as others call `MPI_Test`. A test polls the
 /// collective's future once, with the waker of its task; if it is not complete, the task yields, and other tasks that are ready
