@@ -1,8 +1,8 @@
-//! What it costs to call a driver through `Box<dyn Driver>`, against an enum of drivers and against the driver itself:
+//! Measures the cost of calling a driver through `Box<dyn Driver>`, compared with an enum of drivers and with a direct call:
 //! `cargo bench -p ripstop-fabric --bench dispatch`.
 //!
-//! Messages of 8 bytes from a rank to itself over shared memory, in windows of 64, which is the most calls for the least work.
-//! The three take turns; medians of all batches, and their ratio to the direct call.
+//! Sends messages of 8 bytes from a rank to itself over shared memory, in windows of 64, which makes the most calls for the least
+//! work. The three variants take turns. Prints the medians of all batches, and their ratios to the direct call.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -22,7 +22,7 @@ fn main() {
     let mut direct = shm();
     let mut either = black_box(Chosen(Either::Shm(shm())));
     let mut boxed: Box<dyn Driver> = black_box(Box::new(shm()));
-    // So that nobody can know which one `either` is.
+    // Keeps the compiler from knowing which variant `either` is.
     let _other = black_box(Chosen(Either::Loopback(loopback::world(1).remove(0))));
     let mut times = [const { Vec::new() }; 3];
     for _ in 0..BATCHES {
@@ -42,7 +42,7 @@ fn shm() -> Shm {
     Shm::open(&board, ShmConfig::new(0)).expect("a rank")
 }
 
-/// What the engine asks of a driver on a message's way.
+/// The calls that the engine makes to a driver to send a message.
 trait Calls {
     fn send(&mut self, message: Command<'_>) -> bool;
     fn turn(&mut self, sink: &mut dyn Sink) -> Progress;
@@ -65,7 +65,7 @@ enum Either {
     Loopback(Loopback),
 }
 
-/// A driver of either kind.
+/// A driver of either kind, chosen at run time.
 struct Chosen(Either);
 
 impl Calls for Chosen {
@@ -84,7 +84,7 @@ impl Calls for Chosen {
     }
 }
 
-/// Counts what comes.
+/// Counts the messages that arrive.
 struct Ear(u32);
 
 impl Sink for Ear {
@@ -106,7 +106,7 @@ impl Sink for Ear {
     }
 }
 
-/// Nanoseconds per message.
+/// Returns the nanoseconds per message of one batch.
 fn batch<D: Calls + ?Sized>(driver: &mut D) -> f64 {
     let mut ear = Ear(0);
     let start = Instant::now();

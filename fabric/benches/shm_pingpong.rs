@@ -1,8 +1,8 @@
-//! The shared-memory driver between two processes on two cores:
+//! Measures the shared-memory driver between two processes on two cores:
 //! `cargo bench -p ripstop-fabric --bench shm_pingpong -- [ping] [rate] [self] [get] [arm] [size [iterations]]`.
 //!
-//! Prints the one-way time of a ping-pong (header of 24 bytes, bodies copied in and out), the rate of short messages in windows
-//! of 64, and what gets of mapped and of plain memory take. Medians of batches; the least batch beside them.
+//! Prints the one-way time of a ping-pong (with a header of 24 bytes, and bodies copied in and out), the rate of short messages
+//! in windows of 64, and the time of gets from mapped and from plain memory. Prints medians of batches next to the fastest batch.
 #![expect(unsafe_code, reason = "gets take raw ranges")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -80,7 +80,7 @@ fn main() {
     server.wait().expect("rank 1 ends");
 }
 
-/// Whether a part is named on the command line, or none is.
+/// Returns true if a part is named on the command line, or if none is.
 fn is_asked(part: &str) -> bool {
     let mut named = std::env::args()
         .skip(1)
@@ -123,7 +123,7 @@ fn windows(shm: &mut Shm, ear: &mut Ear, iterations: usize) -> Vec<f64> {
     })
 }
 
-/// What a message costs in instructions, with everything in one processor's cache.
+/// Measures a message's cost in instructions, with everything in one processor's cache.
 fn windows_to_self(shm: &mut Shm, ear: &mut Ear, iterations: usize) -> Vec<f64> {
     batches(iterations / WINDOW / 10, WINDOW * 10, || {
         for _ in 0..10 {
@@ -165,7 +165,7 @@ fn arms(shm: &mut Shm, ear: &mut Ear) -> Vec<f64> {
     })
 }
 
-/// Nanoseconds per step, of each batch of `steps`.
+/// Returns the nanoseconds per step of each batch of `steps` steps.
 fn batches(count: usize, steps: usize, mut batch: impl FnMut()) -> Vec<f64> {
     batch();
     let time = |_| {
@@ -186,7 +186,7 @@ fn report(what: &str, batches: &[f64]) {
     );
 }
 
-/// The second process: answers what it is asked.
+/// Runs the second process, which answers requests.
 fn serve(address: &str) {
     pin(1);
     let board = Board::attach(address).expect("the board");
@@ -319,7 +319,7 @@ fn start(board: &Board) -> Child {
 fn pin(cpu: usize) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
-    // On a machine with one core, and where it is forbidden, the figures are what they are.
+    // If pinning is impossible (one core) or forbidden, the results are still printed.
     let _pinned = rustix::thread::sched_setaffinity(None, &cpus);
 }
 

@@ -1,9 +1,9 @@
-//! All ranks connect to all at the same instant: `cargo bench -p ripstop-fabric --bench sim_connect -- [--ranks N]
-//! [--messages M] [--faults LINE] [--preset P] [--seed S]`.
+//! Connects all ranks to all others at the same instant:
+//! `cargo bench -p ripstop-fabric --bench sim_connect -- [--ranks N] [--messages M] [--faults LINE] [--preset P] [--seed S]`.
 //!
 //! Every rank sends M numbered messages to every other rank in its first turn, over a preset with queue pairs and under faults.
-//! The program fails unless each pair gets exactly one connection and hears every number once and in order. One JSON line says
-//! what it took, in virtual and in real time. 4 096 ranks are 8.4 million pairs: some minutes, and some gigabytes.
+//! The program fails unless each pair gets exactly one connection and receives every number once and in order. It prints the
+//! virtual and the real time as one line of JSON. 4 096 ranks are 8.4 million pairs, which takes some minutes and some gigabytes.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -27,7 +27,7 @@ fn main() {
     let faults = argument("--faults").unwrap_or_else(|| "drop=0.2,dup=0.2".to_owned());
     let preset = argument("--preset").unwrap_or_else(|| "qdr".to_owned());
     let mut model = Model::preset(&preset).unwrap_or_else(|why| panic!("{why}"));
-    model.node.ranks = 1; // so that all cross the network
+    model.node.ranks = 1; // so that all messages cross the network
     let config = Config {
         model,
         faults: faults.parse().unwrap_or_else(|why| panic!("{why}")),
@@ -64,14 +64,14 @@ struct Job {
     drivers: Vec<Sim>,
     ears: Vec<Ear>,
     messages: u32,
-    /// When the last message was taken, in nanoseconds.
+    /// Time at which the last message was taken, in nanoseconds.
     last_ns: u64,
 }
 
-/// How much a rank has heard from each other one, and what it has still to send.
+/// Messages that a rank has received from each other rank, and those it has still to send.
 struct Ear {
     heard: Vec<u32>,
-    /// The next peer, and the next number for it.
+    /// The next peer to send to, and the next number for it.
     next: (u32, u32),
     took: bool,
 }

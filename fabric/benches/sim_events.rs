@@ -1,9 +1,10 @@
-//! The speed of the simulated fabric: `cargo bench -p ripstop-fabric --bench sim_events -- [--ranks N] [--messages M] [--preset
-//! P]`.
+//! Measures the speed of the simulated fabric:
+//! `cargo bench -p ripstop-fabric --bench sim_events -- [--ranks N] [--messages M] [--preset P]`.
 //!
-//! Every rank sends an 8-byte message to a peer, and whoever takes one sends it on to another, until M messages were taken: so
-//! there is a message for each rank under way all the time. The executor does nothing but this, so the figures are the fabric's
-//! alone. Then the same with a barrier by dissemination. One JSON line for each; bytes are those that the simulator counts.
+//! Every rank sends an 8-byte message to a peer, and each receiver forwards it to another rank, until M messages were taken.
+//! There is always one message per rank in flight. The executor does nothing else, so the results are those of the fabric alone.
+//! The second part is the same with a dissemination barrier. Each part prints one line of JSON; bytes are those counted by the
+//! simulator.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -27,7 +28,7 @@ fn main() {
     job.report("barrier", &preset, seconds);
 }
 
-/// Ranks, and what each has heard.
+/// The ranks, and what each has received.
 struct Job {
     cluster: Cluster,
     drivers: Vec<Sim>,
@@ -53,7 +54,7 @@ impl Job {
         }
     }
 
-    /// What each rank does in its first turn, and then in each turn with the messages that it took in it.
+    /// Runs the cluster. Calls `first` in the first turn of each rank, and `then` in every turn after progress.
     fn run(
         &mut self,
         first: impl Fn(&mut Sim, u32),
@@ -92,8 +93,8 @@ impl Job {
         );
     }
 
-    /// In round i every rank tells the one 2^i further on, and goes on when it was told by the one 2^i before: messages of later
-    /// rounds may come earlier.
+    /// Runs barriers: in round i every rank notifies the one 2^i further on, and continues when it was notified by the one 2^i
+    /// before. Messages of later rounds may arrive earlier.
     fn barrier(&mut self) {
         let ranks = self.ranks();
         let rounds = ranks.next_power_of_two().trailing_zeros();
