@@ -1,4 +1,5 @@
-//! What simulated ranks take, as the system counts it. Alone in its process, so that nothing else is counted.
+//! Checks the memory that simulated ranks take, as counted by the system. It is a test binary of its own, so that nothing else is
+//! counted.
 
 use ripstop_fabric::{
     driver::{Command, Driver, Peer, Post},
@@ -6,7 +7,7 @@ use ripstop_fabric::{
 };
 
 const RANKS: u32 = 16_384;
-/// Of 2 KiB that an idle rank may take in all, this much is the fabric's.
+/// Most bytes of the fabric per idle rank. An idle rank may take 2 KiB in all.
 const IDLE_BYTES_MAX: usize = 700;
 
 #[test]
@@ -30,7 +31,7 @@ fn sixteen_thousand_idle_ranks_take_less_than_their_share() {
     );
     assert_eq!(descriptors_open(), descriptors);
 
-    // A message to each of two neighbours, under way.
+    // Each rank has a message to each of two neighbors in flight.
     for (rank, driver) in (0..RANKS).zip(&mut drivers) {
         for step in [1, 2] {
             let to = Peer((rank + step) % RANKS);
@@ -46,7 +47,7 @@ fn sixteen_thousand_idle_ranks_take_less_than_their_share() {
     );
 }
 
-/// Bytes of this process that are in memory.
+/// Returns how many bytes of this process are resident.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").expect("procfs");
     let pages: usize = pages

@@ -1,4 +1,4 @@
-//! Claims about what breaks off in the midst, by ranks that are processes: see `processes`.
+//! Claims about transfers that are interrupted, with ranks as processes (see `processes`).
 
 use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{
@@ -12,22 +12,22 @@ use crate::{
     world::{Guard, Rank, all_of, peer},
 };
 
-/// What who offers has to know of who puts.
+/// What the offering rank must know about the putting rank.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Putter {
-    /// For the landing.
+    /// Memory for the landing.
     place: RemoteRegion,
-    /// Counts the offer.
+    /// Counter of the offer.
     offered: RemoteCounter,
 }
 
-/// Takes long enough to put that it is killed in the midst of it.
+/// Long enough that the rank is killed while it puts.
 const LEN: usize = 64 << 20;
 const PAIR: Option<Pair> = Some(Pair { lane: 1, nth: 1 });
 const WORD: u64 = 77;
 
-/// Puts a long block to rank 0 when that has offered a place for it, and lives on.
+/// Puts a long block to rank 0 when that rank has offered memory for it, and stays alive.
 pub(crate) fn put_one(rank: &mut Rank, _ranks: usize) {
     let counters = Counters::for_tasks(rank.driver.as_mut(), 1).unwrap();
     let (block, _) = rank.memory(LEN);
@@ -82,7 +82,7 @@ fn a_block_whose_sender_is_killed_in_the_midst_of_it_counts_for_nothing() {
 
 const TRIES: usize = 50;
 
-/// Kills who puts. Whether that was in time.
+/// Kills the putting rank. Returns true if that was in time.
 fn breaks_off(mode: u32) -> bool {
     let mut job = Job::new(2, mode).start("put one", 1);
     let mut rank = job.own_rank(0);

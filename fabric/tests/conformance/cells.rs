@@ -1,10 +1,10 @@
-//! Claims about cells, where a driver has them.
+//! Claims about cells, for drivers that have them.
 
 use ripstop_fabric::driver::{CELL_MAX, CellName, Down};
 
 use crate::world::{Make, World, noise, peer};
 
-/// Ranks that have met and have cells.
+/// Returns ranks that are connected and have cells.
 fn met(make: Make, ranks: u32) -> World {
     let mut world = World::new(make, ranks);
     assert!(world[0].driver.has_cells());
@@ -41,7 +41,7 @@ pub(crate) fn messages_in_cells_are_there_once_and_under_their_names(make: Make)
         let bytes = noise(tag.into(), len);
         if !put(&mut world, [0, 1], name(tag), &bytes) {
             assert!(len > LINE_MAX, "{len} bytes find no room");
-            continue; // where there is little of it
+            continue; // there is little room for long messages
         }
         let receiver = &world[1].driver;
         assert_eq!(receiver.peek_cell(peer(0), name(tag)), Some(SIG));
@@ -64,7 +64,7 @@ pub(crate) fn cells_refuse_when_all_are_taken_and_go_on_when_all_are_free(make: 
     let refused = refused.expect("cells are few");
     assert!(refused > 1, "there are several");
     assert!(!put(&mut world, [0, 1], name(refused), &[2]));
-    // How many must be taken before it goes on is the driver's affair.
+    // How many must be taken before the sender continues is up to the driver.
     for tag in 0..refused {
         assert_eq!(take(&mut world, [0, 1], name(tag)), Some(vec![1]));
     }
@@ -79,7 +79,7 @@ pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) 
     let mut world = met(make, 3);
     let content = |tag: u32| noise(tag.into(), 5000 + tag as usize % 1000 * 100);
     for round in 0..20 {
-        // One that nobody takes meanwhile keeps no other one from its receiver.
+        // Messages that stay in their cells do not keep a message to another rank from its receiver.
         let at = 1000 * round;
         let mut lie: Vec<u32> = Vec::new();
         for tag in at..at + 300 {
@@ -88,7 +88,7 @@ pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) 
             }
         }
         if round == 0 && lie.is_empty() {
-            return; // there is no room for any
+            return; // the driver has no room for long messages
         }
         assert!(!lie.is_empty(), "round {round}");
         world.send(0, 2, b"header", &content(0));
@@ -97,7 +97,7 @@ pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) 
             let taken = take(&mut world, [0, 1], name(tag));
             assert_eq!(taken, Some(content(tag)), "message {tag} in round {round}");
         }
-        put(&mut world, [0, 2], name(at), &content(at)); // who finds none looks which are free
+        put(&mut world, [0, 2], name(at), &content(at)); // a sender without room checks which cells are free
         take(&mut world, [0, 2], name(at));
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) 
 pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
     let mut world = met(make, 4);
     let content = |tag: u32| noise(tag.into(), CELL_MAX - tag as usize % 3);
-    // Names that it finds room for, with all of these peers, and never so that one of them lacks it.
+    // Returns the names for which there is room. If the first of these peers has room for a message, all others must have.
     let fill = |world: &mut World, peers: &[usize], tags: std::ops::Range<u32>| -> Vec<u32> {
         let mut lie = Vec::new();
         for tag in tags {
@@ -126,7 +126,7 @@ pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
         assert_eq!(take(&mut world, [0, 1], name(tag)), Some(content(tag)));
     }
     for round in 1..10 {
-        // Who finds none looks which are free: once for each peer.
+        // A sender without room checks which cells are free, once per peer.
         (1..4).for_each(|to| {
             put(
                 &mut world,
@@ -138,7 +138,7 @@ pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
         });
         let from = 1000 * round + 64;
         let lie = fill(&mut world, &[1, 2, 3], from..from + 60);
-        // One message stays until the next one comes.
+        // One message keeps its memory until the next one comes.
         assert!(lie.len() + 1 >= alone.len(), "{} of {alone:?}", lie.len());
         for to in [2, 1, 3] {
             for &tag in &lie {
@@ -149,7 +149,7 @@ pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
     }
 }
 
-/// Of lengths of which a whole number may not fit into what there is for them.
+/// Uses lengths that may not divide the available memory evenly.
 pub(crate) fn long_messages_find_room_again_whatever_their_length(make: Make) {
     let mut world = met(make, 2);
     for chunks in 1..=8_u32 {
@@ -166,7 +166,7 @@ pub(crate) fn long_messages_find_room_again_whatever_their_length(make: Make) {
                 }
             }
         }
-        // Who finds none looks which are free.
+        // A sender without room checks which cells are free.
         let mut later = (1..4).map(|nth| put(&mut world, [0, 1], name(tags.end + nth), &bytes));
         assert_eq!(
             later.any(|put| put),
@@ -181,7 +181,7 @@ pub(crate) fn one_more_of_another_length_is_another_message(make: Make) {
     let mut world = met(make, 3);
     let (first, other) = (noise(1, 5000), noise(2, 6000));
     if !put(&mut world, [0, 1], name(1), &first) {
-        return; // there is no room for any
+        return; // the driver has no room for long messages
     }
     let driver = &mut world[0].driver;
     if driver.put_cell(peer(2), name(1), SIG, &other, true) {
@@ -222,7 +222,7 @@ pub(crate) fn what_lies_in_a_cell_is_there_when_its_sender_has_gone(make: Make) 
     assert_eq!(take(&mut world, [0, 1], name(4)), fits.then_some(long));
 }
 
-/// So many bytes fit without memory of the sender's.
+/// Most bytes that fit into a cell without memory of the sender.
 const LINE_MAX: usize = 40;
 
 const SIG: u64 = 0xfeed;

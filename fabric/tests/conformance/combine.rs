@@ -1,4 +1,4 @@
-//! Claims about tasks that combine integers, where a driver runs lists: one for each operator.
+//! Claims about tasks that combine integers, for drivers that run lists: one for each operator.
 
 use ripstop_fabric::{
     driver::Token,
@@ -34,13 +34,13 @@ pub(crate) fn bits_that_one_block_has_stay(make: Make) {
     arrivals_are_combined(make, Operator::Xor);
 }
 
-/// A rank puts blocks to another one, whose list combines each with what it has.
+/// Has a rank put blocks to another one, whose list combines each with its own block.
 fn arrivals_are_combined(make: Make, operator: Operator) {
     const FROM: usize = 30_000;
     let mut bench = Bench::new(make, 2);
     let mut nth = 0;
     for integer in Integer::ALL {
-        // One element, what an adapter takes, and what is left to the processor.
+        // One element, a length for the adapter, and a length that is left to the processor.
         for len in [integer.bytes(), 2000, 20_000] {
             nth += 1;
             let (mut ours, theirs) = (noise(2 * nth, len), noise(2 * nth + 1, len));
@@ -72,7 +72,7 @@ fn arrivals_are_combined(make: Make, operator: Operator) {
     }
 }
 
-/// When the `nth` block has come, it is combined; that is counted.
+/// Posts a task that combines block number `nth` when it has arrived, and counts that.
 fn combine_when(bench: &mut Bench, nth: u64, [into, from, len]: [usize; 3], how: Combination) {
     let combine = Task {
         when: bench.when(0, 1, nth),
@@ -87,7 +87,7 @@ fn combine_when(bench: &mut Bench, nth: u64, [into, from, len]: [usize; 3], how:
     bench.post(0, &[combine], 2);
 }
 
-/// As many blocks as said come to one rank and are added up there, one after the other, by one list of each.
+/// Has one rank put `count` blocks to another one, which adds them up one after the other. Each rank uses one list.
 pub(crate) fn a_row_of_blocks_is_added(world: World, count: u64) {
     const LEN: usize = 800;
     let mut bench = Bench::of(world, 2);
@@ -139,7 +139,7 @@ pub(crate) fn a_row_of_blocks_is_added(world: World, count: u64) {
     }
 }
 
-/// What is to be there then, by way of numbers that are longer than all elements.
+/// Computes the expected result, by numbers that are longer than all elements.
 fn combined(how: Combination, ours: &mut [u8], theirs: &[u8]) {
     let size = how.integer.bytes();
     for (ours, theirs) in ours.chunks_mut(size).zip(theirs.chunks(size)) {

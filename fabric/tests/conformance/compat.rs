@@ -1,4 +1,4 @@
-//! Messages over Portals laid out as others do it, beside ours: what each costs, by counters.
+//! Messages over Portals in the layouts of other libraries, compared with ours: checks the counts of each.
 
 use std::{env, process::Command as Process, sync::Arc, time::Duration};
 
@@ -18,8 +18,7 @@ pub(crate) fn pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", pscom)
 }
 
-/// Two buffers of 1 KiB for what comes and nine for what leaves, so that long messages go in pieces and many are dropped at
-/// first.
+/// Two receive buffers of 1 KiB and nine send buffers, so that long messages are sent in pieces and many are dropped at first.
 pub(crate) fn little_pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let little = || Pscom {
         buffer_size: 1024,
@@ -52,7 +51,7 @@ fn mpc(config: PortalsConfig) -> PortalsConfig {
     }
 }
 
-/// What `COUNT` messages cost both ranks.
+/// Costs of `COUNT` messages for both ranks.
 struct Cost {
     entries: u64,
     acks: u64,
@@ -108,7 +107,7 @@ fn a_message_appends_an_entry_with_pscom_and_next_to_none_with_ours() {
     );
 }
 
-/// What is sent so fits into the room that is there at the beginning, so nothing is refused and sent again.
+/// The messages fit into the initial room, so none is refused and sent again.
 #[test]
 fn a_message_is_copied_once_and_gives_an_event_at_each_end() {
     for layout in [|config| config, mpc] {
@@ -160,7 +159,7 @@ fn a_job_in_the_layout_of_mpc_ends_when_its_blocks_are_full_and_ours_goes_on() {
         }));
         let guard = Guard::new();
         let mut sent = 0;
-        // The receiver does not look until the sender is not let in any more.
+        // The receiver makes no turns until the sender finds no room any more.
         let mut idle = 0;
         while idle < 200 {
             let message = message(1, sent, 8, 64);
@@ -194,7 +193,7 @@ fn a_job_in_the_layout_of_mpc_ends_when_its_blocks_are_full_and_ours_goes_on() {
     }
 }
 
-/// How often the host is interrupted for a message: its mode, header and body together, and the interrupts.
+/// Interrupts per message: the mode, the length of header and body together, and the number of interrupts.
 const INTERRUPTS: [(&str, usize, u64); 6] = [
     ("generic", 1000, 2),
     ("generic", 129, 2),
@@ -221,7 +220,7 @@ fn a_message_interrupts_the_host_twice_once_or_never() {
     }
 }
 
-/// Not a test by itself: the test before starts it in processes of its own, because the mode is the library's for its life.
+/// Not a test by itself: the test before starts it in its own process, because the library keeps its mode for its whole life.
 #[test]
 fn interrupts_are_counted() {
     let number = |name| {
@@ -253,7 +252,7 @@ fn interrupts_are_counted() {
             }
             guard.check("the message");
         }
-        // What comes while the host is still at work needs no interrupt of its own.
+        // An arrival while the host is still working needs no interrupt of its own.
         pause();
         if number == 0 {
             seen = ranks[0].driver.interrupts();

@@ -1,4 +1,4 @@
-//! Claims about counters, where a driver has them.
+//! Claims about counters, for drivers that have them.
 
 use std::{
     sync::{Barrier, Mutex},
@@ -41,7 +41,7 @@ pub(crate) fn who_sees_the_count_of_a_put_sees_its_data(make: Make) {
             *board.lock().unwrap() = Some((key, counters.remote()));
             ready.wait();
             for (round, len) in (1..).zip(LENS.into_iter().cycle()).take(40) {
-                // Another thread than the driver's may look, too: nothing but the count says that the data is there.
+                // Another thread than the driver's could check the counter, too: only the count shows that the data is there.
                 while counters.at(1).value() < round {
                     rank.progress();
                 }
@@ -148,7 +148,7 @@ pub(crate) fn the_owner_sleeps_until_what_it_watches_is_reached(make: Make) {
     let counters = world[1].counters(2);
     world.watch(1, &counters.at(0), 3, Token(9));
     let waits = world[1].driver.wait_on();
-    // Without somebody who advances it, a simulated world makes its sleepers run what is to happen.
+    // If no executor advances it, a simulated world makes sleeping ranks run its events.
     let sound = world[1].driver.caps().name != "sim";
     world.settle();
     assert_eq!(world[1].driver.arm(), Armed::Ready);
@@ -202,7 +202,7 @@ pub(crate) fn no_wake_up_is_lost_in_a_game_of_counts(make: Make) {
                 rank.count(0, theirs, 0, 1);
             }
         }
-        // Both stay until the last count has left.
+        // Both ranks stay until the last count has left.
         rank.send(1 - me, b"bye", b"");
         rank.until("the end", |heard| heard.messages.len() == 1);
     });
@@ -249,7 +249,7 @@ pub(crate) fn wrong_counters_count_nothing(make: Make) {
         bytemuck::cast::<[u8; 40], RemoteCounter>(bytes)
     });
     let wrong: Vec<_> = gone.into_iter().chain(broken.take(300)).collect();
-    // Several at a time: to settle takes a while where others carry what is sent.
+    // Post several at a time, because `settle` takes a while if other threads move the messages.
     for some in wrong.chunks(31) {
         for &counter in some {
             let (to, by) = (peer(1), 1);
@@ -312,7 +312,7 @@ pub(crate) fn counters_of_no_number_are_refused(make: Make) {
 }
 
 impl World {
-    /// Where the device counts, the one who had it count looks at what it found, in turns of its own, and wakes the owner.
+    /// If the device counts, the posting rank checks the result in its own turns, and wakes the owner.
     fn let_count(&mut self, owner: usize) {
         if self[owner].driver.caps().name == "verbs" {
             (0..1000).for_each(|_| self.turn_others(owner));
@@ -349,7 +349,7 @@ impl World {
         );
     }
 
-    /// Turns until the watch of `token` is told.
+    /// Makes turns until the watch of `token` is reported.
     pub(crate) fn reaches(&mut self, rank: usize, token: Token) {
         self.until("a threshold to be reached", |world| {
             world[rank].heard.reached.contains(&token)

@@ -1,4 +1,4 @@
-//! Claims about peers that go.
+//! Claims about peers that end.
 
 use ripstop_fabric::{
     driver::{AtomicOp, Command, Down, Failure, Peer, Token},
@@ -18,7 +18,7 @@ pub(crate) fn a_peer_that_closes_is_reported_once_and_after_its_last_message(mak
         world.send(0, 1, &sent.header, &sent.body);
     }
     world.close(0);
-    // One at a time, so that a report that overtook a message is seen.
+    // Take one event at a time, so that a report that overtook a message is seen.
     while world[1].heard.down.is_empty() {
         let receiver = &mut world[1];
         let _ = receiver.driver.progress(1, &mut receiver.heard);
@@ -45,7 +45,7 @@ pub(crate) fn a_peer_that_closes_is_reported_once_and_after_its_last_message(mak
 }
 
 pub(crate) fn a_message_posted_just_before_the_end_arrives(make: Make) {
-    // The receiver never heard of the sender before, and the sender may be gone before it answers.
+    // The receiver never had contact with the sender, which may have ended before the receiver answers.
     for len in [0, 1, 5000] {
         let mut world = World::new(make, 2);
         let sent = message(0, 1, 8, len);
@@ -63,7 +63,7 @@ pub(crate) fn the_only_messages_of_ranks_that_close_at_once_arrive(make: Make) {
             if rank.me.0 > 0 {
                 return rank.send(0, b"hello and goodbye", b"");
             }
-            // Looks without rest, so that it looks at every moment of the others' short lives.
+            // Polls without a pause, so that it polls at every moment of the peers' short lives.
             let guard = Guard::new();
             while rank.heard.down.len() < 4 {
                 rank.progress();
@@ -84,7 +84,7 @@ pub(crate) fn commands_for_a_peer_that_is_down_end(make: Make) {
     let (_region, key) = world[1].memory(4096);
     get(&mut world, key, 1).unwrap();
     world.close(1);
-    // As long as nobody noticed, a command may still succeed, but it must end.
+    // Until the end is noticed, a command may still succeed, but it must complete or fail.
     _ = get(&mut world, key, 2);
     world.send(0, 1, b"anybody?", b"there");
     world.until("the report", |world| world[0].heard.down.len() == 1);
@@ -133,7 +133,7 @@ pub(crate) fn a_peer_that_closes_while_full_frees_the_sender(make: Make) {
     world.meet();
     fill(&mut world, 500);
     world.close(1);
-    // Ends by the guard of `send` if there is never room.
+    // If there is never room, the guard of `send` ends this.
     world.send(0, 1, b"late", b"");
     world.until("the report", |world| world[0].heard.down.len() == 1);
 }
@@ -166,7 +166,7 @@ pub(crate) fn ranks_that_close_at_the_same_time_do_not_hang(make: Make) {
     }
 }
 
-/// 200, or 50 where a device or a library has to be opened for each; `ROUNDS` says otherwise.
+/// Returns the number of rounds: 200, or 50 if a device or a library must be opened in each. `ROUNDS` overrides it.
 fn rounds(make: Make) -> usize {
     match std::env::var("ROUNDS") {
         Ok(rounds) => rounds.parse().expect("ROUNDS is a number"),

@@ -1,4 +1,4 @@
-//! Claims about [`Hook`]: its faults do what they say, and nothing else.
+//! Claims about [`Hook`]: its faults do what their documentation says, and nothing else.
 
 use ripstop_fabric::{
     driver::{Armed, AtomicOp, Command, Driver, Failure, Peer, Post, Token},
@@ -10,7 +10,7 @@ use crate::world::{Rank, World, local};
 
 const COUNT: u64 = 2000;
 
-/// A world of two, with a hook on rank 0 and a way to look into it.
+/// Returns a world of two with a hook around rank 0, and the hook's tap.
 fn hooked(plan: impl Into<Plan>) -> (World, Tap) {
     let mut ranks = loopback::world(2).into_iter();
     let hook = Hook::new(Box::new(ranks.next().unwrap()), plan);
@@ -22,7 +22,7 @@ fn hooked(plan: impl Into<Plan>) -> (World, Tap) {
     )
 }
 
-/// Sends numbered messages with a turn after every few, and returns the numbers in the order they arrived.
+/// Sends numbered messages with a turn after every few. Returns the numbers in order of arrival.
 fn arrivals(world: &mut World, count: u64) -> Vec<u64> {
     for number in 0..count {
         world.send(0, 1, &number.to_le_bytes(), b"body");
@@ -199,7 +199,7 @@ fn a_script_sees_headers_and_decides() {
         _ => Action::Pass,
     });
     let (mut world, tap) = hooked(plan);
-    // Number 7 is not past the eighth, and 9 holds up those behind it without changing the order.
+    // Number 7 is the eighth message. Number 9 holds up those behind it without changing the order.
     assert!(arrivals(&mut world, 12).into_iter().eq(0..12));
     world[1].heard.messages.clear();
     assert!(

@@ -1,4 +1,4 @@
-//! A peer that writes nonsense into all memory it can reach.
+//! Tests with a peer that writes garbage into all memory it can reach.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
     world::{Rank, local, noise, peer},
 };
 
-/// Worlds that are broken. The process belongs to this test alone: every memfd it has open is scribbled on.
+/// Number of worlds to break. This test has its own process, because it overwrites every memfd of the process.
 const ROUNDS: u64 = 60;
 
 pub(crate) fn scribble(seed: u64) {
@@ -40,7 +40,7 @@ fn break_a_world(seed: u64) {
         ring_slots: 8,
         chunks: 4,
         single_copy: seed.is_multiple_of(2),
-        // Where nonsense has a rank ask another one for descriptors, there may be no answer.
+        // If garbage makes a rank ask another one for descriptors, there may be no answer.
         patience: Duration::from_millis(1),
         ..ShmConfig::new(rank)
     };
@@ -54,7 +54,7 @@ fn break_a_world(seed: u64) {
     let keys: Vec<_> = ranks.iter_mut().map(|rank| rank.memory(4096)).collect();
     let mut memory = vec![noise(seed, 4096); 3];
     use_everything(&mut ranks, &keys, &mut memory, &mut random);
-    // In a third of the worlds the board stays sane, so that not all fails there at once.
+    // In a third of the worlds the board stays intact, so that not everything fails there immediately.
     let skip = if seed.is_multiple_of(3) {
         "ripstop-board"
     } else {
@@ -83,7 +83,7 @@ fn break_a_world(seed: u64) {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-/// Writes nonsense from another thread meanwhile, so that what was checked is something else when it is used.
+/// Writes garbage from another thread meanwhile, so that checked values change before they are used.
 fn while_it_changes(targets: &[Region], seed: u64, mut used: impl FnMut()) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn while_it_changes(targets: &[Region], seed: u64, mut used: impl FnMut()) {
     });
 }
 
-/// A few commands of every kind and a few turns. What comes of them does not matter.
+/// Posts a few commands of every kind and makes a few turns, whatever the results are.
 fn use_everything(
     ranks: &mut [Rank],
     keys: &[(Region, RemoteRegion)],
@@ -160,7 +160,7 @@ fn use_everything(
 fn write_nonsense(target: &Region, random: &mut Random) {
     let words = target.len() as u64 / 4;
     for _ in 0..1 << random.within(0..8) {
-        // Heads and indices lie in front, so most of it goes there.
+        // Heads and indices are at the start, so most of the garbage goes there.
         let reach = words.min(1 << random.within(4..20));
         let word = target.atomic_u32(4 * random.within(0..reach) as usize);
         let old = word.load(Relaxed);
@@ -176,7 +176,7 @@ fn write_nonsense(target: &Region, random: &mut Random) {
     }
 }
 
-/// Everything in memfds that this process has open, as a peer would map it.
+/// Maps all memfds that this process has open, as a peer would.
 fn memfds(except: &str) -> Vec<Region> {
     let fds = fs::read_dir("/proc/self/fd")
         .unwrap()

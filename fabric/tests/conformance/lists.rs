@@ -1,4 +1,4 @@
-//! Claims about task lists, where a driver runs them.
+//! Claims about task lists, for drivers that run them.
 
 use std::sync::{Barrier, Mutex};
 
@@ -11,7 +11,7 @@ use ripstop_fabric::{
 
 use crate::world::{Make, World, all_of, contents, in_threads, noise, peer};
 
-/// A world of ranks that each have a region of 64 KiB, and counters.
+/// A world of ranks that each have a region of 64 KiB and counters.
 pub(crate) struct Bench {
     pub(crate) world: World,
     pub(crate) regions: Vec<Region>,
@@ -95,7 +95,7 @@ impl Bench {
         );
     }
 
-    /// A task of `rank` that counts at the counter `nth` of its own.
+    /// Returns a task of `rank` that adds to its own counter number `nth`.
     pub(crate) fn tick(&self, rank: usize, when: When, nth: usize) -> Task {
         let counter = self.counters[rank].remote().at(nth).unwrap();
         Task {
@@ -109,7 +109,7 @@ impl Bench {
         }
     }
 
-    /// What was counted by now.
+    /// Returns the current value of a counter.
     pub(crate) fn value(&mut self, rank: usize, nth: usize) -> u64 {
         let _busy_or_ready = self.world[rank].driver.arm();
         self.own(rank, nth).value()
@@ -174,7 +174,7 @@ pub(crate) fn a_list_is_told_once_when_all_of_it_has_begun(make: Make) {
         .map(|at| bench.tick(0, bench.when(0, 0, at), 1))
         .collect();
     bench.post(0, &tasks, 1);
-    // The second list is through before the first.
+    // All tasks of the second list begin before the first list's.
     let early = [bench.tick(0, bench.when(0, 2, 0), 1)];
     bench.post(0, &early, 2);
     bench.until(0, 1, 1);
@@ -207,7 +207,7 @@ pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
         },
     };
     bench.post(0, &[task], 1);
-    // The peer puts where it wants it, and counts that in the same put: all by a list of its own.
+    // By a list of its own, the peer puts a landing for the put, and counts that in the same command.
     let landing = bench.landing(1, (3000, 500), 5);
     bench.regions[1].write(0, bytemuck::bytes_of(&landing));
     let Landing { into, count, .. } = bench.landing(0, (0, size_of::<Landing>()), 0);
@@ -257,7 +257,7 @@ pub(crate) fn a_put_does_not_go_to_a_place_for_something_else(make: Make) {
     assert_eq!(bench.value(1, 5), 0);
 }
 
-/// Both ranks' tasks of a message of a pair, from rank 0 to rank 1.
+/// Posts the tasks of both ranks for one message of a pair, from rank 0 to rank 1.
 fn post_pair(bench: &mut Bench, (nth, len): (u64, usize), offered: u64) {
     let pair = Some(Pair { lane: 5, nth });
     let from = bench.part(0, 8000, len);
@@ -309,7 +309,7 @@ pub(crate) fn the_put_of_a_pair_goes_where_it_was_offered(make: Make) {
     }
 }
 
-/// One list of each rank; both watch for its end.
+/// Runs one list on each rank; both watch for its end.
 pub(crate) fn a_row_of_pairs_is_put(world: World, count: u64) {
     let mut bench = Bench::of(world, 2);
     bench.regions[0].write(0, &noise(9, 8 * count as usize));
@@ -384,7 +384,7 @@ pub(crate) fn who_was_offered_something_and_goes_ends_the_list(make: Make) {
     assert_eq!(bench.value(1, 5), 0);
 }
 
-/// Only for drivers that remember what lists have offered: entries of those that went well are others' by then.
+/// Only for drivers that remember the offers of lists: entries of offers that were used have been reassigned by then.
 pub(crate) fn what_forgotten_lists_have_offered_is_not_taken_back(make: Make) {
     let mut bench = Bench::new(make, 2);
     post_pair(&mut bench, (1, 64), WORD);
@@ -398,7 +398,7 @@ pub(crate) fn what_forgotten_lists_have_offered_is_not_taken_back(make: Make) {
     assert!(!heard.down.is_empty() && heard.failed.is_empty());
 }
 
-/// Only for adapters that run lists with no help: rank 1 hands to rank 2 what rank 0 puts to it, and is not asked.
+/// Only for adapters that run lists without help: rank 1 forwards to rank 2 what rank 0 puts to it, and makes no turns.
 pub(crate) fn what_is_passed_on_needs_no_turns_of_who_passes_it_on(make: Make) {
     const LEN: usize = 30_000;
     let mut bench = Bench::new(make, 3);
@@ -421,7 +421,7 @@ pub(crate) fn what_is_passed_on_needs_no_turns_of_who_passes_it_on(make: Make) {
             });
         }
         if rank < 2 {
-            // Rank 0 has the data from the beginning, the others when it has landed.
+            // Rank 0 has the data from the start, the others when it has landed.
             tasks.push(Task {
                 when: bench.when(rank, 0, u64::from(rank > 0)),
                 and: Some(bench.when(rank, 1, 1)),
@@ -472,7 +472,7 @@ pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
         bench.post(rank, &tasks, 1);
     }
     bench.count(0, 0, 0, 1);
-    // The last lap's count comes to rank 0, too, which has no task for it.
+    // The last lap's count also reaches rank 0, which has no task for it.
     bench.until(0, 0, laps + 1);
     bench.world.settle();
     for rank in 0..RANKS {
@@ -737,7 +737,7 @@ pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make
     let ended = bench.world.one_sided(0, beside);
     assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}");
     bench.world.post(1, Command::Unname { name });
-    bench.world.settle(); // who knows a name hears that it is gone
+    bench.world.settle(); // ranks that know the name learn that it was taken back
     for (name, token) in [(name, 2), (never, 3)] {
         let early = put(&bench, RemoteRegion::named(1, name, 0, 8), token);
         bench.world.post(0, early);
@@ -752,8 +752,8 @@ pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make
     }
 }
 
-/// Tokens of watches.
+/// Token of the first watch.
 const WATCH: u64 = 1000;
 const LEN: usize = 64 << 10;
-/// What landings are for.
+/// Word of the landings.
 const WORD: u64 = 0x77;

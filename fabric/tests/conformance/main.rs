@@ -1,4 +1,4 @@
-//! One suite for every driver: each claim of the driver contract is a function, and runs on all of them.
+//! One suite for every driver: each claim of the driver contract is a function that runs on all drivers.
 
 #![expect(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ use ripstop_fabric::{
     sim::{Cluster, Config, Model},
 };
 
-/// What an adapter has to repair in the worlds that are said to be faulty.
+/// Faults that adapters must repair in the worlds that are called faulty.
 const FAULTS: &str = "drop=0.3,dup=0.1,reorder=64";
 
 macro_rules! claims {
@@ -49,7 +49,7 @@ macro_rules! claims {
     };
 }
 
-/// For drivers that need a device, which most machines have not.
+/// For drivers that need a device, which most machines lack.
 macro_rules! claims_on_a_device {
     ($make:path: $($group:ident::$claim:ident)*) => {
         $(
@@ -130,8 +130,8 @@ macro_rules! conformance {
     };
 }
 
-/// For layouts that are there to be compared with. They need not keep the whole contract: what pscom drops is put again for
-/// ever, so a rank whose peer does not look cannot end in good order.
+/// For layouts that exist for comparison. They need not fulfill the whole contract: a message that pscom drops is sent again
+/// forever, so a rank whose peer makes no turns cannot close properly.
 macro_rules! exchanges {
     ($driver:ident, $make:path) => {
         mod $driver {
@@ -210,7 +210,7 @@ macro_rules! lists {
     };
 }
 
-/// For those that give names, too.
+/// For drivers that also give names.
 macro_rules! names {
     ($driver:ident, $make:path) => {
         names!(claims, $driver, $make);
@@ -232,7 +232,7 @@ names!(
     crate::faulty_world
 );
 
-/// For those that have cells, too.
+/// For drivers that also have cells.
 macro_rules! cells {
     ($driver:ident, $make:path) => {
         mod $driver {
@@ -349,7 +349,7 @@ exchanges!(
     on_portals_as_pscom_with_little_room,
     crate::compat::little_pscom_world
 );
-/// A rank that runs out of MPC's blocks is at its end, so claims are left out that fill them.
+/// A rank that runs out of MPC's blocks cannot continue, so claims that fill them are left out.
 mod on_portals_as_mpc {
     claims! { crate::compat::mpc_world:
         messages::messages_of_every_inline_size_arrive_intact
@@ -431,8 +431,8 @@ names!(
     crate::verbs::world_across_devices
 );
 
-/// Claims about messages and the end: what moves memory goes by a connection, as always. Whoever sent a parcel has to look for
-/// the answer, so claims are left out in which only the receiver does.
+/// Claims about messages and the end of ranks; one-sided commands use a connection as always. The sender of a parcel must make
+/// turns for the answer, so claims in which only the receiver does are left out.
 mod on_verbs_by_parcels {
     claims_on_a_device! { crate::verbs::world_with_parcels:
         messages::messages_of_every_inline_size_arrive_intact
@@ -465,7 +465,7 @@ mod on_verbs_by_parcels {
     }
 }
 
-/// Claims about the first words of two ranks, and the last.
+/// Claims about the first and the last messages of two ranks.
 mod on_verbs_at_once {
     claims_on_a_device! { crate::verbs::world_at_once:
         messages::messages_of_every_inline_size_arrive_intact
@@ -477,8 +477,8 @@ mod on_verbs_at_once {
     }
 }
 
-/// Claims that more than two ranks make. Whoever gave a connection up takes part in the next one, so claims of ranks that do
-/// not look are left out.
+/// Claims with more than two ranks. A rank that has evicted a connection takes part in making the next one, so claims with ranks
+/// that make no turns are left out.
 mod on_verbs_with_few_connections {
     claims_on_a_device! { crate::verbs::world_with_few_connections:
         messages::many_peers_at_once_do_not_mix

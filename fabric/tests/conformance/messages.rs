@@ -178,7 +178,7 @@ pub(crate) fn a_full_post_gives_back_the_command_and_nothing_is_lost(make: Make)
     let caps = world[0].driver.caps().clone();
     for len in [0, 200.min(caps.body_max), caps.body_max] {
         let accepted = fill(&mut world, len);
-        // One more after the refusal: it must stay behind those accepted.
+        // One more message after the refusal. It must stay behind the accepted ones.
         let last = message(0, accepted, 8, len);
         world.send(0, 1, &last.header, &last.body);
         let count = usize::try_from(accepted).unwrap() + 1;
@@ -196,7 +196,7 @@ pub(crate) fn a_full_post_gives_back_the_command_and_nothing_is_lost(make: Make)
     }
 }
 
-/// Posts to a peer that takes nothing until there is no room. Returns how many were taken.
+/// Posts to a peer that makes no turns until there is no room. Returns how many messages were accepted.
 pub(crate) fn fill(world: &mut World, len: usize) -> u64 {
     for number in 0..1_000_000 {
         let sent = message(0, number, 8, len);
@@ -286,7 +286,7 @@ pub(crate) fn threads_exchange_streams_while_they_sleep_and_wake(make: Make) {
     in_threads(make, 3, |rank| exchange_streams(rank, 3, 500));
 }
 
-/// Everybody sends `count` messages of random sizes to everybody, and checks what it hears.
+/// Has all ranks send `count` messages of random sizes to all others, and checks what they receive.
 pub(crate) fn exchange_streams(rank: &mut Rank, ranks: usize, count: u64) {
     let caps = rank.driver.caps().clone();
     let me = rank.me.0 as usize;
@@ -309,7 +309,7 @@ pub(crate) fn exchange_streams(rank: &mut Rank, ranks: usize, count: u64) {
     }
 }
 
-/// Whether `heard` has from `from` exactly the messages that `random_message` made with `random`.
+/// Checks that `heard` contains exactly the messages from `from` that `random_message` made with `random`.
 fn check_stream(
     heard: &Heard,
     from: usize,
@@ -338,13 +338,13 @@ fn check_stream(
 
 fn random_message(from: usize, number: u64, caps: &Caps, random: &mut Random) -> Message {
     let header = random.within(8..caps.header_max as u64 + 1) as usize;
-    // Mostly small, and some of every size.
+    // Mostly short messages, and some of every length.
     let bits = random.within(0..17);
     let body = (random.within(0..1 << bits) as usize).min(caps.body_max);
     message(from, number, header, body)
 }
 
-/// A message whose content tells who sent it and which it is.
+/// Returns a message whose content identifies its sender and its number.
 pub(crate) fn message(from: usize, number: u64, header: usize, body: usize) -> Message {
     let key = (from as u64) << 48 ^ number << 8;
     Message {
@@ -354,7 +354,7 @@ pub(crate) fn message(from: usize, number: u64, header: usize, body: usize) -> M
     }
 }
 
-/// Posts short messages from rank 0 to rank 1, `max` or as many as there is room for. Returns how many.
+/// Posts up to `max` short messages from rank 0 to rank 1, as many as there is room for. Returns how many.
 fn post_until_full(world: &mut World, max: usize) -> usize {
     let room = |_: &usize| {
         let command = Command::Message {

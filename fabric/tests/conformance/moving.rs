@@ -1,4 +1,4 @@
-//! What a rank has done about a rail that failed, and others who have not heard of it yet.
+//! What a rank has done about a failed rail, towards peers that have not learned of it yet.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,12 +16,13 @@ use crate::{
     world::{World, all_of, contents, local, noise, peer},
 };
 
-/// Bytes after which rails are cut off, and puts that are as many bytes on one of them, and not on two.
+/// Bytes after which rails are cut off, and the number of puts with that many bytes in all. They exceed one rail's limit, but not
+/// two rails'.
 const BYTES: u64 = 1_000_000;
 const PUTS: u64 = 7;
 const PUT: usize = 200_000;
 
-/// Four ranks. What the first one puts goes by the first rail, and what the last one puts by the second one.
+/// Four ranks. Puts of the first one use the first rail, and those of the last one the second.
 struct Four {
     world: World,
     region: Region,
@@ -44,7 +45,7 @@ impl Four {
         Self { world, region, key }
     }
 
-    /// Has a rank put to the rank 1 until a rail of its is cut off, and both have closed that way. The rank 2 makes no turns.
+    /// Has a rank put to rank 1 until one of its rails is cut off and both have closed that lane. Rank 2 makes no turns.
     fn cut(&mut self, from: usize) {
         let mut bytes = noise(11, PUT);
         let into = self.key.slice(4096, PUT as u64).unwrap();
@@ -64,13 +65,13 @@ impl Four {
             }
             self.world[from].heard.completed.clear();
         }
-        // Whom no common rail is left to is lost to each other, and this rank is not.
+        // Two ranks without a common rail lose each other, but not rank 1.
         let mut down = self.world[from].heard.down.iter();
         assert!(down.all(|(rank, _)| *rank != peer(1)));
     }
 
-    /// Counts at the first counter of the rank 1 until so many tasks of its list may begin, and waits for their ends at the
-    /// second one.
+    /// Adds to the first counter of rank 1 until `tasks` tasks of its list may have begun, then waits until the second counter
+    /// shows their ends.
     fn list_comes_to(&mut self, counters: &Counters, tasks: u64) {
         let count = Command::Count {
             to: peer(1),
@@ -157,7 +158,7 @@ fn named_memory_moves() {
         assert!(beside.is_err(), "longer than what has the name");
         assert_eq!(contents(region)[..48], bytes);
     }
-    // What a name was of may go.
+    // Memory may be unmapped after its name was taken back.
     for name in [before, after] {
         four.world.post(1, Command::Unname { name });
     }
@@ -206,7 +207,7 @@ fn an_atomic_has_no_answer() {
     };
     let failed = (0..1000).find_map(|token| add(token).err());
     assert!(matches!(failed, Some(Failure::PeerDown)), "{failed:?}");
-    // The other rail works, so the other rank would wait for this one for ever.
+    // The other rail works, so otherwise the other rank would wait for this one forever.
     for (rank, other) in [(0, 1), (1, 0)] {
         world.until("the loss of a peer", |world| {
             world[rank].heard.down == [(peer(other), Down::Failed)]
@@ -282,7 +283,7 @@ fn own_memory_moves_under_a_list() {
     }
 }
 
-/// Every second task combines; the others copy.
+/// Returns true if a task combines: every second task does; the others copy.
 const fn combines(nth: usize) -> bool {
     nth.is_multiple_of(2)
 }
@@ -309,7 +310,7 @@ fn the_word_for_a_sleeper_is_lost() {
     });
     let mut world = World::from_drivers(drivers);
     let counters = world[0].counters(1);
-    // Counts go by the first rail. Of some of these pairs the second one is the home, by which nothing was sent before.
+    // Counts use the first rail. For some of these pairs the second rail is the home, on which nothing was sent before.
     for from in 1..8_u64 {
         world[0].watch(&counters.at(0), from, Token(from));
         while world[0].driver.arm() == Armed::Busy {

@@ -1,4 +1,4 @@
-//! Worlds in which ranks of a node share memory, beside a network between all.
+//! Worlds in which ranks of a node share memory, next to a network between all ranks.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,12 +19,12 @@ use crate::{
     world::{Rank, World, all_of, contents, local, noise, peer},
 };
 
-/// All ranks on one node.
+/// All ranks are on one node.
 pub(crate) fn one_node_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     joined(loopback_world(ranks), None, Some(false))
 }
 
-/// Two ranks on each node, whose adapters copy what is long.
+/// Two ranks are on each node, whose adapters copy long messages.
 pub(crate) fn nodes_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     joined(loopback_world(ranks), Some(2), Some(true))
 }
@@ -37,7 +37,7 @@ pub(crate) fn nodes_on_portals(ranks: u32) -> Vec<Box<dyn Driver>> {
     joined(portals::portails4_world(ranks), Some(2), None)
 }
 
-/// These drivers, each beside one on a board that all share.
+/// Joins each of these drivers with a shared-memory driver on one board.
 fn joined(
     far: Vec<Box<dyn Driver>>,
     together: Option<u32>,
@@ -77,7 +77,7 @@ fn config(board: &Board, rank: u32) -> NearFarConfig {
     }
 }
 
-/// Four ranks on two nodes, and what passes their networks.
+/// Returns four ranks on two nodes, and taps of their networks.
 fn tapped(loopback: bool) -> (World, Vec<Tap>) {
     let hooks: Vec<Hook> = loopback::world(4)
         .into_iter()
@@ -124,7 +124,7 @@ fn memory_within_a_node_is_copied_by_the_processor_or_by_the_adapter() {
     }
 }
 
-/// Rank 0, and rank 1 whose two drivers end on their own.
+/// Returns rank 0, and the two drivers of rank 1, which can be closed separately.
 fn apart() -> (World, Loopback, Shm) {
     let board = Board::create(2).unwrap();
     let mut far = loopback::world(2).into_iter();
@@ -173,10 +173,10 @@ fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
     let mut neighbour = Rank::new(Peer(1), Box::new(near));
     let (mut memory, mut bytes) = (vec![0; 4096], vec![1; 4096]);
     let Some(key) = world[0].driver.expose_to(peer(1), local(&mut memory)) else {
-        return; // the system lets no neighbour reach it
+        return; // the system does not let a neighbor reach the memory
     };
     let into = RemoteRegion {
-        kind: key.kind & 0xff, // as the nearer driver says it
+        kind: key.kind & 0xff, // the kind that shared memory itself uses
         ..key
     };
     let mut put = |neighbour: &mut Rank| {

@@ -1,4 +1,4 @@
-//! Claims about put, get, atomics, and the keys to memory.
+//! Claims about puts, gets, atomics, and keys to memory.
 
 use std::sync::{
     Barrier, Mutex,
@@ -13,7 +13,7 @@ use ripstop_fabric::{
 
 use crate::world::{Ended, Make, World, all_of, contents, in_threads, local, noise, peer};
 
-/// Offset and length of pieces that lie on, before and behind the edges of words, lines and pages.
+/// Offsets and lengths of pieces on, before and after the edges of words, cache lines and pages.
 fn pieces(whole: usize) -> impl Iterator<Item = (usize, usize)> {
     let lens = [
         0, 1, 2, 7, 8, 9, 63, 64, 65, 1000, 4095, 4096, 4097, 20_000, 65_536, 100_003,
@@ -63,7 +63,7 @@ pub(crate) fn a_get_reads_its_range_and_writes_nothing_else(make: Make) {
         let there = noise(1, region.len());
         region.write(0, &there);
         for (offset, len) in pieces(region.len()) {
-            // Some bytes before and after must stay as they are.
+            // Some bytes before and after must stay unchanged.
             let mut around = vec![0xaa; len + 32];
             get(
                 &mut world,
@@ -202,7 +202,7 @@ pub(crate) fn a_key_opens_the_exposed_range_only(make: Make) {
             .all(|byte| *byte == 0)
     );
     assert!(key.slice(0, 1001).is_none() && key.slice(1000, 1).is_none());
-    // Memory of one rank is not another's to give away.
+    // A rank cannot give out keys to another rank's memory.
     let foreign = world[0].driver.expose(part);
     assert!(foreign.is_none_or(|key| key.owner == 0));
 }
@@ -372,7 +372,7 @@ pub(crate) fn the_key_to_a_dropped_region_is_refused(make: Make) {
         drop(clone);
         world.settle();
         keys.push(key);
-        // What took its place must not be reached by old keys.
+        // Old keys must not reach the region that has taken the slot.
         let (next, _) = world[1].memory(4096);
         for old in &keys {
             check_refused(put(&mut world, 1, &mut [3; 4096], *old), "put", *old);
@@ -501,7 +501,7 @@ pub(crate) fn atomics_of_all_ranks_sum_up(make: Make) {
                 SeqCst,
             );
         }
-        // Rank 0 must stay until the others are through: word 192 counts them.
+        // Rank 0 must stay until the others have finished, which word 192 counts.
         rank.post(Command::Atomic {
             to: peer(0),
             at: key.slice(192, 8).unwrap(),
@@ -510,7 +510,7 @@ pub(crate) fn atomics_of_all_ranks_sum_up(make: Make) {
         });
         rank.until("the last atomic", |heard| heard.fetched.len() == 1);
         ready.wait();
-        // What the adapter has changed in a rank's own memory is seen after a turn of that rank.
+        // The adapter's changes to a rank's own memory are visible after a turn of that rank.
         rank.progress();
     });
     let (region, _) = board.into_inner().unwrap().unwrap();

@@ -42,7 +42,7 @@ pub(crate) fn what_came_before_memory_was_lent_is_handed_over_first(make: Make) 
     let early: Vec<_> = (0..3)
         .map(|number| send_tagged(&mut world, TAG, number, 100))
         .collect();
-    // It has come, but nobody has looked.
+    // The message has arrived, but no turn was made.
     world.carry(0);
     let token = rooms.lend(&mut world, 0, TAG, 100).expect("room for one");
     let late = send_tagged(&mut world, TAG, 3, 100);
@@ -250,14 +250,14 @@ pub(crate) fn whatever_is_lent_all_arrives_in_order_and_every_loan_ends(make: Ma
     );
 }
 
-/// Without turns of the receiver its slabs fill, and it refuses what comes, also what is to be placed.
+/// Without turns of the receiver its slabs fill, and it refuses further messages, including those to be placed.
 pub(crate) fn what_was_refused_comes_again_in_order_whether_placed_or_not(make: Make) {
     more_than_there_is_room_for(World::new(make, 2));
 }
 
 pub(crate) fn more_than_there_is_room_for(world: World) {
     let mut rooms = Rooms::default();
-    let mut world = world; // dropped before what it may write to
+    let mut world = world; // dropped before the memory that it may write to
     let mut sent = Vec::new();
     for round in 0..40 {
         for _ in 0..3 {
@@ -305,12 +305,12 @@ fn post_tagged(world: &mut World, from: usize, tag: Tag, sent: &Message) {
     }
 }
 
-/// Memory that is lent, by its tokens. To be dropped after the world.
+/// Memory that is lent, by token. Must be dropped after the world.
 #[derive(Default)]
 struct Rooms(Vec<Vec<u8>>);
 
 impl Rooms {
-    /// Has rank 1 lend so many bytes to rank 0.
+    /// Has rank 1 lend `len` bytes to a message of rank `from`.
     fn lend(&mut self, world: &mut World, from: usize, tag: Tag, len: usize) -> Option<Token> {
         let mut room = vec![BLANK; len];
         let token = Token(self.0.len() as u64);
@@ -321,7 +321,7 @@ impl Rooms {
             token,
         };
         let lent = world[1].driver.offer(peer(from), offer);
-        // What is not lent has no token, but its place.
+        // Memory that was not lent keeps its index, but there is no token for it.
         self.0.push(room);
         lent.then_some(token)
     }

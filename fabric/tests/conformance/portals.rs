@@ -1,7 +1,7 @@
 //! Worlds on the software Portals, through the same library files that programs load.
 //!
-//! A library is one process to others, so ranks that are threads of this one need a copy each. A copy can be used again when its
-//! rank is gone.
+//! A library is one process to its peers, so each rank that is a thread of this process needs its own copy. A copy can be reused
+//! when its rank has ended.
 
 use std::{
     collections::VecDeque,
@@ -39,7 +39,7 @@ pub(crate) fn portails4_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| config)
 }
 
-/// Adapters that match tags.
+/// Enables tag matching.
 fn matching(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         tags: Some(1),
@@ -63,12 +63,12 @@ pub(crate) fn matching_small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-/// Two slabs of two messages, and sixteen events.
+/// Two slabs of two messages each, and sixteen events.
 pub(crate) fn small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", little_room)
 }
 
-/// Eight triggered operations for a counter.
+/// Eight triggered operations per counter.
 pub(crate) fn eight_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| PortalsConfig {
         triggered: 8,
@@ -83,7 +83,7 @@ pub(crate) fn helped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-/// As carefully as over the published library of this family.
+/// As cautious as over the published library of this family.
 pub(crate) fn as_published(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         published: true,
@@ -107,8 +107,8 @@ pub(crate) fn endless_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-/// A library whose atomics are seen when it is asked for them, that believes what it is told was polled, and tells of failures
-/// in as few words as it may.
+/// A library whose atomics become visible only on request, that checks only queues it was asked to poll, and that reports
+/// failures with as few events as allowed.
 pub(crate) fn reticent_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| PortalsConfig {
         habits: Some("incoherent,polled-only,short-failures,send-alone".to_owned()),
@@ -125,14 +125,14 @@ pub(crate) fn little_room(config: PortalsConfig) -> PortalsConfig {
     }
 }
 
-/// The families of the software libraries.
+/// Families of the software libraries.
 pub(crate) const FAMILIES: [&str; 2] = ["sandia42", "portails4"];
 
 /// Ways to be one of several processes: a family, and interfaces.
 pub(crate) const WAYS: [(&str, &[u32]); 3] =
     [("sandia42", &[]), ("portails4", &[]), ("sandia42", &[0, 1])];
 
-/// One rank of a job of processes, whose ranks leave their addresses on a board.
+/// Opens one rank of a job of processes, which leave their addresses on a board.
 pub(crate) fn join(
     board: &Board,
     rank: u32,
@@ -176,7 +176,7 @@ pub(crate) fn hired(
     hired.into_iter().map(connect).collect()
 }
 
-/// Ranks that hear of each other while they are at work.
+/// Ranks that learn each other's addresses while they are running.
 pub(crate) fn late_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let hired: Vec<_> = (0..ranks)
         .map(|_| prepare("portails4", PortalsConfig::default()))
@@ -197,7 +197,7 @@ pub(crate) fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Pre
     let copy = Copy::hire(family);
     let config = PortalsConfig {
         library: Some(copy.path()),
-        // A copy may have had those of another world.
+        // A reused copy may have the habits of another world.
         habits: config.habits.or_else(|| Some(String::new())),
         ..config
     };
@@ -220,11 +220,11 @@ fn a_flood_of_64_into_little_room_arrives_whole_and_appends_next_to_nothing() {
 
 #[test]
 fn several_receivers_that_are_full_at_the_same_time_do_not_stop_each_other() {
-    // What twelve have on their way at once is more than four have room for.
+    // Twelve senders have more in flight than four receivers have room for.
     flood(12, 4, 100);
 }
 
-/// Each of the first ranks gets so many messages of each of the others, with room for four.
+/// Has each of the first `receivers` ranks get `count` messages from each other rank, with room for four.
 fn flood(senders: usize, receivers: usize, count: u64) {
     let counters: Vec<_> = (0..receivers)
         .map(|_| Arc::<PortalsCounters>::default())
@@ -285,7 +285,7 @@ fn a_rank_that_has_run_out_of_room_goes_on_placing() {
         });
         let before = all[0].all.entries.get();
         placing::more_than_there_is_room_for(World::from_drivers(drivers));
-        // The last one made is rank 1's.
+        // The last counters handed out are rank 1's.
         let [receiver, _] = &all[..] else {
             unreachable!("two ranks")
         };
@@ -300,7 +300,7 @@ fn a_rank_that_has_run_out_of_room_goes_on_placing() {
     }
 }
 
-/// Bytes of a message, and how many of them a peer may be sent that takes none.
+/// Length of a message in bytes, and how many such messages may be in flight to a peer that takes none.
 const KEPT: [(usize, u64); 3] = [(100, 256), (8000, 32), (60_000, 16)];
 
 #[test]
@@ -316,7 +316,7 @@ fn what_a_peer_has_not_taken_is_bounded_and_leaves_room_for_others() {
             };
             matches!(world[0].driver.post(command), Post::Posted)
         };
-        // Without a turn, nothing is known to be taken.
+        // Without a turn, the sender does not learn that any was taken.
         let kept = (0..1000).take_while(|number| posts(1, *number)).count() as u64;
         assert_eq!(kept, most, "messages of {len} bytes");
         assert!(!posts(1, kept), "{len} bytes");
@@ -328,7 +328,7 @@ fn what_a_peer_has_not_taken_is_bounded_and_leaves_room_for_others() {
     }
 }
 
-/// What a rank says last may reach somebody who has got the address of its peer meanwhile, and who then has a way back to it.
+/// The last messages of a rank may reach a process that has inherited the address of its peer, and that can answer.
 #[test]
 fn jobs_that_take_over_addresses_of_others_are_not_mixed_up_with_them() {
     const JOBS: u32 = 80;
@@ -357,7 +357,7 @@ fn a_list_of_any_length_ends_one_sleep_and_needs_no_help() {
     });
     lists::a_row_of_pairs_is_put(World::from_drivers(drivers), TASKS);
     for counters in &all {
-        // The list, and the watch for its end.
+        // One for the list, and one for the watch of its end.
         assert_eq!(counters.all.list_words.get(), 2);
         assert_eq!(counters.aided.get(), 0);
     }
@@ -374,7 +374,7 @@ fn blocks_of_integers_are_added_up_without_help() {
         });
         combine::a_row_of_blocks_is_added(World::from_drivers(drivers), 40);
         for counters in &all {
-            // The list, and the watch for its end.
+            // One for the list, and one for the watch of its end.
             assert_eq!(counters.all.list_words.get(), 2, "{family}");
             assert_eq!(counters.aided.get(), 0, "{family}");
         }
@@ -405,7 +405,7 @@ fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
             };
             let hired = [(); 2].map(|()| prepare(family, config.clone()));
             let [own, mut other] = hired.each_ref().map(|(_, one)| one.address());
-            // More table entries than any interface has.
+            // A table entry that no interface has.
             other[17] = 254;
             let [hired, _] = hired;
             let rank = Box::new(connect(hired, vec![own, other])) as Box<dyn Driver>;
@@ -419,7 +419,7 @@ fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
     }
 }
 
-/// The file of a library. Cargo puts it beside the tests of the packages that ask for it.
+/// Returns the file of a library. Cargo puts it next to the tests of packages that depend on it.
 pub(crate) fn library(family: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
     let name = format!("libportals_{family}.so");
@@ -432,7 +432,7 @@ pub(crate) fn library(family: &str) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct Copy {
     family: &'static str,
-    /// Never closed: the copy stays loaded.
+    /// Never closed, because the copy stays loaded.
     fd: i32,
 }
 
@@ -460,14 +460,14 @@ impl Copy {
     }
 }
 
-/// A driver, and what it runs on.
+/// A driver, and the library copy that it runs on.
 #[derive(Debug)]
 pub(crate) struct Hired<D = Portals> {
     pub(crate) driver: D,
     _copy: Return,
 }
 
-/// Gives the copy back, after the driver is gone.
+/// Returns the copy after the driver was dropped.
 #[derive(Debug)]
 struct Return(Option<Copy>);
 

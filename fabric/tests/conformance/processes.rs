@@ -1,4 +1,4 @@
-//! Claims about ranks that are processes. The test binary starts itself again for each rank: `a_rank` is where they begin.
+//! Claims about ranks that are processes. The test binary starts itself again for each rank; `a_rank` is their entry point.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ use crate::{
     world::{Guard, Heard, Rank, World, all_of, contents, local, noise, peer},
 };
 
-/// What a child process does.
+/// Returns what a child process does.
 fn story(name: &str) -> fn(&mut Rank, usize) {
     match name {
         "exchange" => |rank, ranks| messages::exchange_streams(rank, ranks, 200),
@@ -47,7 +47,7 @@ const RANK: &str = "RIPSTOP_TEST_RANK";
 const BOARD: &str = "RIPSTOP_TEST_BOARD";
 const MODE: &str = "RIPSTOP_TEST_MODE";
 
-/// Not a test by itself: the other tests start it in processes of its own.
+/// Not a test by itself: the other tests start it in its own process.
 #[test]
 fn a_rank() {
     if env::var(STORY).is_err() {
@@ -76,10 +76,10 @@ fn a_rank() {
     }
 }
 
-/// Ways to configure shared memory; all must work as processes, and rank by rank mixed.
+/// Configurations of shared memory. All of them must work between processes, even mixed.
 pub(crate) const MODES: u32 = 4;
 
-/// All ways: behind those come the ways of Portals.
+/// All configurations: those of shared memory, then those of Portals.
 pub(crate) const WAYS: u32 = MODES + portals::WAYS.len() as u32;
 
 fn open(board: &Board, rank: u32, mode: u32) -> Rank {
@@ -133,7 +133,7 @@ impl Job {
         self
     }
 
-    /// The rank that the test itself is.
+    /// Opens the rank that the test itself plays.
     pub(crate) fn own_rank(&self, rank: u32) -> Rank {
         open(&self.board, rank, self.mode)
     }
@@ -142,7 +142,7 @@ impl Job {
         self.children[child].kill().unwrap();
     }
 
-    /// How all children ended.
+    /// Waits for all children, and returns how they ended.
     fn finish(&mut self) -> Vec<ExitStatus> {
         self.children.iter_mut().map(end_of).collect()
     }
@@ -170,7 +170,7 @@ fn start(story: &str, rank: u32, board: &str, mode: u32) -> Child {
     command(story, rank, board, mode).spawn().unwrap()
 }
 
-/// A process of one rank, or of a story that has none.
+/// Returns the command for a process that plays one rank, or a story without a rank.
 pub(crate) fn command(story: &str, rank: u32, board: &str, mode: u32) -> Process {
     let mut process = Process::new(env::current_exe().unwrap());
     process
@@ -236,7 +236,7 @@ fn processes_put_get_and_count_in_each_others_memory() {
     }
 }
 
-/// Everybody writes to everybody's memory, reads it back, and counts there.
+/// Has all ranks write to everyone's memory, read it back, and count there.
 fn share_memory(rank: &mut Rank, ranks: usize) {
     const PIECE: usize = 50_000;
     const ADDS: u64 = 200;
@@ -312,11 +312,11 @@ fn processes_count_each_other_awake() {
     }
 }
 
-/// In each round everybody puts a word to everybody and counts it there, and sleeps until all words are there.
+/// In each round, has all ranks put a word to all others with a count, and sleep until all words have arrived.
 fn count_rounds(rank: &mut Rank, ranks: usize) {
     const ROUNDS: u64 = 100;
     let me = rank.me.0 as usize;
-    // Nobody is more than one round ahead, so two words for each rank are enough.
+    // No rank is more than one round ahead, so two words per rank are enough.
     let (region, key) = rank.memory(16 * ranks);
     let counters = rank.counters(ranks);
     let keys = [
@@ -373,19 +373,19 @@ fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
             .start("witness", 2);
         let mut survivor = job.own_rank(0);
         survivor.send(2, b"hello", b"");
-        // With the first message the victim is in contact; then it is killed somewhere in its flood, or while it is refused.
+        // The victim is in contact from its first message on. It is killed somewhere in its flood, or while it is refused.
         let bits = random.within(0..11);
         let before = random.within(1..1 << bits) as usize;
         survivor.until("the flood", |heard| heard.from(1).count() >= before);
         (0..random.within(0..200_000)).for_each(|_| std::hint::spin_loop());
         job.kill(0);
-        // It floods us, too, so that we are in the middle of sending to it.
+        // The victim sends to us, too, so it dies while we send to it.
         (0..random.within(0..50)).for_each(|_| survivor.send(1, b"to the dead", &[1; 3000]));
         until_death(&mut survivor);
         check_flood(&survivor, seed);
         survivor.send(1, b"again", b"");
         survivor.until("the witness", |heard| heard.down.len() == 2);
-        // The witness may be through before us, so the two come in either order.
+        // The witness may finish before us, so the two reports come in either order.
         survivor.heard.down.sort_by_key(|(gone, _)| *gone);
         let down = [(Peer(1), Down::Failed), (Peer(2), Down::Finished)];
         assert_eq!(survivor.heard.down, down, "seed {seed}, round {round}");
@@ -404,7 +404,7 @@ fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
     }
 }
 
-/// Sends to everybody until it is killed.
+/// Sends to all ranks until it is killed.
 fn flood(rank: &mut Rank, ranks: usize) {
     let max = rank.driver.caps().body_max;
     let mut random = Random::new(rank.me.0.into());
@@ -420,7 +420,7 @@ fn flood(rank: &mut Rank, ranks: usize) {
     }
 }
 
-/// What came from the dead is a piece of its flood from the start, with nothing changed or torn.
+/// Checks that messages from the dead rank are the beginning of its flood, unchanged.
 fn check_flood(rank: &Rank, seed: u64) {
     for (number, heard) in (0..).zip(rank.heard.from(1)) {
         let sent = messages::message(1, number, 16, heard.body.len());
@@ -431,14 +431,14 @@ fn check_flood(rank: &Rank, seed: u64) {
     }
 }
 
-/// Hears that rank 1 was killed, and tells rank 0.
+/// Waits for the report that rank 1 was killed, and notifies rank 0.
 fn witness(rank: &mut Rank, _ranks: usize) {
     until_death(rank);
     assert_eq!(rank.heard.down, [(Peer(1), Down::Failed)]);
     rank.send(0, b"seen", b"");
 }
 
-/// Until the death of rank 1 is known. A driver that does not watch its peers learns it from what it sends.
+/// Waits until the death of rank 1 is known. A driver that does not watch its peers learns it from its own sends.
 pub(crate) fn until_death(rank: &mut Rank) {
     let guard = Guard::new();
     while !rank.heard.down.iter().any(|(gone, _)| *gone == Peer(1)) {
@@ -462,7 +462,7 @@ fn a_sleeper_is_woken_by_the_death_of_a_peer_within_a_second() {
         let rest = sleeper::rest(survivor.driver.as_mut(), &waits, Duration::from_millis(20));
         assert_eq!(rest, Rest::TimedOut, "nothing happens, mode {mode}");
         job.kill(0);
-        // Generous on a busy machine: without a wake-up it would be the whole limit.
+        // A generous limit for a busy machine. Without a wake-up, the sleep would last for all of it.
         let limit = Duration::from_secs(60);
         let rest = sleeper::sleep(&waits, limit);
         assert_eq!(
@@ -585,11 +585,11 @@ fn a_busy_origin_notices_the_death_of_its_target() {
         guard.check("a report to a rank that never sleeps");
     }
     let posted = origin.heard.completed.len() + origin.heard.failed.len();
-    // A mebibyte takes a good part of a millisecond at the most, and death is to be noticed within a second.
+    // A mebibyte takes at most a good part of a millisecond, and a death must be noticed within a second.
     assert!(posted < 30_000, "{posted} commands ended before the report");
 }
 
-/// A child that serves, ourselves as rank 0, and keys to the child's region and to plain memory of it.
+/// Returns a child that serves, this process as rank 0, and keys to the child's region and to its plain memory.
 fn serve_and_open(mode: u32) -> (Job, Rank, [RemoteRegion; 2]) {
     let job = Job::new(2, mode).start("serve", 1);
     let mut origin = job.own_rank(0);
@@ -623,7 +623,7 @@ fn a_list_ends_when_its_target_is_killed_in_the_midst_of_it() {
             counter: counters.at(nth),
             threshold,
         };
-        // The last one begins when the target is dead.
+        // The last one begins after the target has died.
         let mut tasks: Vec<_> = (0..PUTS as u64)
             .map(|before| put(when(1, before)))
             .collect();
@@ -700,7 +700,7 @@ fn the_only_message_of_a_process_that_exited_arrives() {
         let mut job = Job::new(2, mode);
         let mut rank = job.own_rank(0);
         job = job.start("greet", 1);
-        // Gone before the receiver looks for the first time.
+        // The sender has ended before the receiver makes its first turn.
         assert!(job.finish()[0].success());
         rank.until("the report", |heard| !heard.down.is_empty());
         assert_eq!(rank.heard.down, [(Peer(1), Down::Finished)], "mode {mode}");
@@ -737,12 +737,12 @@ fn a_board_that_is_not_there_is_a_clear_error() {
     let mut wrong: Vec<String> = ["", "nonsense", "1:2:3", ":::::", "-1:3:4096:2:00", "é"]
         .map(str::to_owned)
         .into();
-    // The others are looked at only where the board is not found by these.
+    // The other fields are used only if these do not lead to the board.
     wrong.extend((0..5).flat_map(|at| {
         ["", "0", "4294967294", "18446744073709551616", "x"].map(|value| with(at, value))
     }));
     wrong.extend((5..fields.len()).flat_map(|at| ["", "-1", "x"].map(|value| with(at, value))));
-    // A process that is gone, and a descriptor that is something else.
+    // A process that has ended, and a descriptor that is something else.
     let mut gone = Process::new("true").spawn().unwrap();
     gone.wait().unwrap();
     wrong.push(with(0, &gone.id().to_string()));
@@ -781,7 +781,7 @@ fn nothing_is_left_behind() {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-/// In a process of its own, where nobody else opens anything.
+/// Runs in its own process, where no other test opens anything.
 fn leave_nothing_behind() {
     let make = |mode| (0..3).map(move |rank| (rank, mode));
     let round = |mode| {
@@ -810,7 +810,7 @@ fn leave_nothing_behind() {
         let left = files_of(&board.address());
         assert!(left.is_empty(), "left behind: {left:?}");
     };
-    // The first round may open what stays open for the whole process.
+    // The first round may open files that stay open for the whole process.
     round(0);
     let before = held();
     (0..MODES).for_each(round);
@@ -826,7 +826,7 @@ fn nothing_of_portals_is_left_behind() {
     assert_eq!(sockets(&network), [""; 0]);
 }
 
-/// In a process of its own, on a network of its own.
+/// Runs in its own process, on its own network.
 fn leave_no_portals_behind() {
     let network = env::var(NETWORK).unwrap();
     let round = || {
@@ -836,7 +836,7 @@ fn leave_no_portals_behind() {
         world.close(1);
         world.settle();
     };
-    // The first round loads libraries, which stay.
+    // The first round loads libraries, which stay loaded.
     round();
     let before = (held(), threads());
     round();
@@ -858,7 +858,7 @@ fn leave_no_portals_behind() {
 
 pub(crate) const NETWORK: &str = "RIPSTOP_PORTALS_NETWORK";
 
-/// Names of sockets of the software Portals on this network.
+/// Returns the names of the software Portals' sockets on this network.
 fn sockets(network: &str) -> Vec<String> {
     let all = std::fs::read_to_string("/proc/net/unix").unwrap();
     let name = format!("@ripstop-portals/{network}/");
@@ -870,7 +870,7 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Descriptors and mapped memfds of this process.
+/// Returns how many descriptors and mapped memfds this process has.
 fn held() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     (
@@ -879,7 +879,8 @@ fn held() -> (usize, usize) {
     )
 }
 
-/// The files of this board's ranks where sockets and shared memory may be. Other tests have boards of their own at the same time.
+/// Returns the files of this board's ranks in the directories for sockets and shared memory. Other tests have their own boards at
+/// the same time.
 pub(crate) fn files_of(board: &str) -> Vec<String> {
     let name = board.split(':').nth(5).expect("a board's address");
     let in_dir = |dir| std::fs::read_dir(dir).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What is done differently over published libraries, as far as it shows over our own.
+//! Tests of what is done differently over published libraries, as far as our own libraries can show it.
 
 use std::{
     sync::{Arc, mpsc},

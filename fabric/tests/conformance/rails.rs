@@ -1,4 +1,4 @@
-//! Long puts and gets over several interfaces of a rank, of which one may fail.
+//! Long puts and gets over several interfaces of a rank, some of which fail.
 
 use std::{
     env,
@@ -45,7 +45,7 @@ pub(crate) fn four_helped_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-/// One wait of a library is for queues of one interface.
+/// One call of a library can only wait for queues of one interface.
 #[test]
 fn a_thread_that_waits_for_several_rails_is_never_refused_that() {
     let all: Vec<_> = (0..2).map(|_| Arc::<PortalsCounters>::default()).collect();
@@ -69,12 +69,12 @@ fn a_thread_that_waits_for_several_rails_is_never_refused_that() {
     assert!(all.iter().all(|counters| counters.unwaited.get() == 0));
 }
 
-/// The first ones.
+/// Returns the first interfaces.
 fn interfaces(count: u32) -> Vec<Interface> {
     (0..count).map(Interface::from).collect()
 }
 
-/// Two ranks with so many rails, and what they count.
+/// Two ranks with several rails, and their counters.
 struct Pair {
     world: World,
     counters: Vec<Arc<PortalsCounters>>,
@@ -87,7 +87,7 @@ impl Pair {
         Self::with(rails.map(interfaces), family, len)
     }
 
-    /// With these interfaces.
+    /// Creates two ranks with these interfaces and connects them.
     fn with(rails: [Vec<Interface>; 2], family: &'static str, len: usize) -> Self {
         let mut pair = Self::bare(rails, family);
         pair.world.meet();
@@ -95,7 +95,7 @@ impl Pair {
         pair
     }
 
-    /// Who have not met.
+    /// Creates two ranks that have not met.
     fn bare(rails: [Vec<Interface>; 2], family: &'static str) -> Self {
         let counters: Vec<_> = (0..2).map(|_| Arc::<PortalsCounters>::default()).collect();
         let mut each = counters.iter().zip(rails);
@@ -117,7 +117,7 @@ impl Pair {
         }
     }
 
-    /// A key to the first bytes.
+    /// Returns a key to the first bytes.
     fn part(&mut self, len: usize) -> RemoteRegion {
         let range = all_of(&self.region).slice(0, len);
         self.world[1].driver.expose(range).unwrap()
@@ -155,7 +155,7 @@ impl Pair {
         assert_eq!(heard.completed, [Token(1)], "{:?}", heard.failed);
     }
 
-    /// What was there before.
+    /// Adds to a word, and returns its previous value.
     fn add(&mut self, number: u64) -> u64 {
         let range = all_of(&self.region).slice(4096, 8);
         let at = self.world[1].driver.expose(range).unwrap();
@@ -287,12 +287,12 @@ const CUTS: [&[u64]; 8] = [
     &[3_000_000, 0, 0, 0],
     &[300_000, 1_000_000, 4_000_000, 0],
 ];
-/// The first rail is tried when it is opened, and what that takes is less.
+/// Bytes that are more than the test of the first rail needs when it is opened.
 const FIRST_WORDS: u64 = 2000;
 const CUT: &str = "RIPSTOP_PORTALS_CUT";
 const FAMILY: &str = "RIPSTOP_TEST_FAMILY";
 
-/// Starts a test in a process of its own, because a library is told by its environment.
+/// Starts a test in its own process, because a library reads its settings from the environment.
 pub(crate) fn run_cut(test: &str, cuts: &[u64], family: &str) {
     let mut child = Process::new(env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]);
@@ -303,7 +303,7 @@ pub(crate) fn run_cut(test: &str, cuts: &[u64], family: &str) {
     assert!(ended.success(), "{test}: {cuts:?}, {family}");
 }
 
-/// A child process: the family, how many rails it has, and how many of them are cut off.
+/// A child process: its family, its number of rails, and how many of them are cut off.
 pub(crate) struct Child {
     pub(crate) family: &'static str,
     rails: u32,
@@ -311,7 +311,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// None where nobody has started the test with an environment of its own.
+    /// Returns `None` if the test was not started with these variables.
     pub(crate) fn of_environment() -> Option<Self> {
         let (cuts, family) = (env::var(CUT).ok()?, env::var(FAMILY).ok()?);
         let mut known = crate::portals::FAMILIES.iter().copied();
@@ -357,7 +357,7 @@ fn a_rail_is_cut_off() {
         first <= cut && second <= cut,
         "{first} and {second} lanes failed"
     );
-    // What is new since then is reached by the rails that are left.
+    // New memory is reached by the remaining rails.
     let (region, key) = pair.world[1].memory(1 << 20);
     (pair.region, pair.key) = (region, key);
     let mut bytes = noise(9, 1 << 20);
@@ -387,7 +387,8 @@ fn the_memory_of_a_peer_moves() {
     let mut world = World::from_drivers(drivers);
     world.meet();
     let (region, key) = world[1].memory(1 << 20);
-    // Too many bytes for the first rail of the rank 0: both close that way, and the rank 2, which makes no turns, does not hear.
+    // Too many bytes for the first rail of rank 0. Both ranks close that lane, but rank 2, which makes no turns, does not learn
+    // of it.
     let mut bytes = noise(11, 1 << 20);
     let command = Command::Put {
         to: peer(1),
@@ -428,7 +429,7 @@ fn no_rail_reaches_all() {
     let Some(Child { family, .. }) = Child::of_environment() else {
         return;
     };
-    // Long puts of rank 1 go by its first rail, and those of rank 2 by its second one.
+    // Long puts of rank 1 use its first rail, and those of rank 2 its second.
     let mut weights = [[1, 1], [1000, 1], [1, 1000]].into_iter();
     let drivers = world(3, family, |config| {
         let weights = weights.next().unwrap();
@@ -459,7 +460,7 @@ fn no_rail_reaches_all() {
         }
         world.settle();
     }
-    // Counts of rank 0 come by the first rail again, which rank 1 has not.
+    // Counts for rank 0 use the first rail, which rank 1 has lost.
     let counter = counters.remote().at(0).unwrap();
     let to = peer(0);
     world.post(1, Command::Count { to, counter, by: 1 });
@@ -550,10 +551,10 @@ fn a_list_is_cut_off() {
         }
         other => panic!("{other:?}"),
     }
-    // Who waits for a counter is told, though no word of the adapter to its own rank goes by that rail any more.
+    // A rank that waits for a counter is notified, although the adapter's notifications to its own rank no longer use that rail.
     bench.count(0, 0, 2, 1);
     bench.until(0, 2, 1);
-    // What is not of lists goes on by the other rail.
+    // Traffic that does not belong to lists continues on the other rail.
     for (from, to) in [(0, 1), (1, 0)] {
         bench.world[to].heard.messages.clear();
         bench.world.send(from, to, b"still there?", b"");
@@ -578,7 +579,7 @@ fn a_list_counts_by_failing() {
     (0..2).for_each(|cut| counts_by_failing(&child, cut));
 }
 
-/// Rank 0 puts to rank 1, and the first rail of one of them is cut off.
+/// Has rank 0 put to rank 1 while the first rail of one of them is cut off.
 fn counts_by_failing(child: &Child, cut: usize) {
     let drivers = world(2, child.family, |config| PortalsConfig {
         interfaces: interfaces(child.rails),
@@ -601,7 +602,7 @@ fn counts_by_failing(child: &Child, cut: usize) {
         }
     }
     bench.count(0, 0, 0, 1);
-    // One event a turn, so that it shows which comes first.
+    // Take one event per turn, to see which comes first.
     let turn = |bench: &mut Bench| {
         let Rank { driver, heard, .. } = &mut bench.world[0];
         let _events = driver.progress(1, heard);
@@ -611,7 +612,7 @@ fn counts_by_failing(child: &Child, cut: usize) {
     while bench.value(0, 1) < PUTS {
         turn(&mut bench);
     }
-    // As long as the other rank says nothing it may have died.
+    // While the other rank does not answer, it may have died.
     (0..4 * PUTS).for_each(|_| turn(&mut bench));
     while bench.world[0].heard.failed.is_empty() {
         turn(&mut bench);
@@ -625,7 +626,7 @@ fn counts_by_failing(child: &Child, cut: usize) {
 
 const PUTS: u64 = 40;
 
-/// Puts of a rank to the other one, when its first counter is 1. Its second one counts them.
+/// Posts puts of a rank to the other one, which begin when its first counter is 1. Its second counter counts them.
 fn post_puts(bench: &mut Bench, rank: usize) {
     const LEN: usize = 20_000;
     let into = bench.landing(1 - rank, (0, LEN), 3).into;
@@ -663,7 +664,7 @@ fn the_home_is_cut_off() {
     let Some(Child { family, rails, .. }) = Child::of_environment() else {
         return;
     };
-    // Of some pairs each rail is the home.
+    // Each rail is the home of some pairs.
     let drivers = world(4, family, |config| PortalsConfig {
         interfaces: interfaces(rails),
         ..config

@@ -1,5 +1,7 @@
-//! What is said of a Portals library that is missing, wrong or too small. Each in a process of its own, because a library reads
-//! the environment, and one that was misunderstood is not to be used again.
+//! Errors about a Portals library that is missing, wrong or too small.
+//!
+//! Each test runs in its own process, because a library reads the environment, and one that was used wrongly must not be used
+//! again.
 
 use std::{
     env,
@@ -26,10 +28,10 @@ use crate::{
 const LIBRARY: &str = "RIPSTOP_PORTALS_LIBRARY";
 const ABI: &str = "RIPSTOP_PORTALS_ABI";
 const LIMITS: &str = "RIPSTOP_PORTALS_LIMITS";
-/// What the error has to say, with bars between.
+/// Words that the error must contain, separated by bars.
 const WORDS: &str = "RIPSTOP_TEST_WORDS";
 
-/// Opens a library with these variables, and looks for these words in the error.
+/// Opens a library with these variables, and checks for these words in the error.
 fn refuses(variables: &[(&str, &str)], words: &str) {
     let mut process = command("portals refusal", 0, "", 0);
     process
@@ -42,7 +44,7 @@ fn refuses(variables: &[(&str, &str)], words: &str) {
     assert!(end.success(), "{variables:?}: {end}");
 }
 
-/// In a process of its own.
+/// Runs in its own process.
 pub(crate) fn be_refused() {
     let words = env::var(WORDS).unwrap();
     let why = match Portals::prepare(PortalsConfig::default()) {
@@ -85,7 +87,7 @@ fn a_library_that_lacks_functions_is_refused_with_their_names() {
 fn a_family_that_the_library_is_not_of_is_found_out_before_anything_is_sent() {
     for of in FAMILIES {
         for named in ["sandia42", "sandia43", "portails4", "bxi2", "bxi3"] {
-            // Those two differ in nothing that a put that succeeds shows.
+            // These two cannot be distinguished by a put that succeeds.
             let alike = (of, named) == ("portails4", "bxi2");
             if named != of && !alike {
                 refuses(&[(LIBRARY, &path_of(of)), (ABI, named)], ABI);
@@ -130,7 +132,7 @@ fn who_starts_while_the_one_before_is_not_quite_gone_gets_another_process_id() {
     assert!(end_of(&mut child).success());
 }
 
-/// In a process of its own, on a network of its own.
+/// Runs in its own process, on its own network.
 pub(crate) fn pass_over_an_id_that_is_taken() {
     let open = || {
         let config = PortalsConfig {
@@ -143,7 +145,7 @@ pub(crate) fn pass_over_an_id_that_is_taken() {
     };
     let (nid, pid) = open();
     assert_eq!(open(), (nid, pid), "it is free again");
-    // The name of an interface that matches and is physical, without that of its process id.
+    // The socket name of a matching, physical interface with this process id.
     let name = format!("ripstop-portals/squatted/0/2/{nid}/{pid}");
     let name = SocketAddr::from_abstract_name(name).unwrap();
     let _squatter = UnixDatagram::bind_addr(&name).unwrap();
@@ -157,7 +159,7 @@ fn keys_to_memory_of_who_had_the_address_before_open_nothing_of_who_has_it_now()
     assert!(end_of(&mut child).success());
 }
 
-/// In a process of its own, on a network of its own, where an id that is free is given again at once.
+/// Runs in its own process, on its own network, where a free process id is reused immediately.
 pub(crate) fn inherit_an_address() {
     let process = |address: &[u8]| address[4..12].to_vec();
     let open = || prepare("sandia42", PortalsConfig::default());
@@ -202,17 +204,17 @@ fn memory_for_messages_is_given_again_when_entries_have_run_out_meanwhile() {
     assert!(end_of(&mut child).success());
 }
 
-/// In a process of its own, whose libraries have few entries.
+/// Runs in its own process, whose libraries have few entries.
 pub(crate) fn receive_again_after_entries_ran_out() {
     for family in FAMILIES {
-        // Two slabs, each full with two of these; and sixteen buffers.
+        // Two slabs, each filled by two such messages; and sixteen buffers.
         let little = world(2, family, little_room);
         starve(little, (2, 60_000), 2);
         starve(world(2, family, pscom), (16, 8), 1);
     }
 }
 
-/// Has something else take the entries of memory for messages, as soon as that is full.
+/// Takes all free entries for other memory whenever the memory for messages is full.
 fn starve(drivers: Vec<Box<dyn Driver>>, (count, len): (usize, usize), times: usize) {
     let mut world = World::from_drivers(drivers);
     world.meet();
@@ -246,12 +248,12 @@ fn peers_are_given_up_when_a_library_loses_what_they_sent() {
     assert!(end_of(&mut child).success());
 }
 
-/// In a process of its own, whose libraries lose events of messages when a queue is full.
+/// Runs in its own process, whose libraries lose events of messages when a queue is full.
 pub(crate) fn lose_what_peers_sent() {
     const SENDERS: usize = 24;
     for family in FAMILIES {
         let mut world = World::from_drivers(world(1 + SENDERS as u32, family, little_room));
-        // Together more than the queue has places for.
+        // Together more messages than the queue has room for.
         for number in 0..4 {
             (1..=SENDERS).for_each(|from| world.send(from, 0, &[number], b""));
         }
@@ -271,7 +273,7 @@ pub(crate) fn lose_what_peers_sent() {
     }
 }
 
-/// As much memory as there are entries for.
+/// Allocates memory until there are no more entries.
 fn all_entries(rank: &mut Rank) -> Vec<Region> {
     std::iter::from_fn(|| rank.driver.allocate(4096).ok()).collect()
 }

@@ -1,4 +1,4 @@
-//! The little sleeper: arms a driver and sleeps on what it names, as a reactor would.
+//! A small sleeper: arms a driver and sleeps on what it names, like a reactor.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -13,7 +13,7 @@ use rustix::{
     thread::futex,
 };
 
-/// Arms `driver`, and sleeps until something ends the sleep or `limit` is over.
+/// Arms `driver`, and sleeps until an event or until `limit`.
 pub(crate) fn rest(driver: &mut dyn Driver, waits: &[WaitOn], limit: Duration) -> Rest {
     match driver.arm() {
         Armed::Busy => Rest::Busy,
@@ -21,18 +21,18 @@ pub(crate) fn rest(driver: &mut dyn Driver, waits: &[WaitOn], limit: Duration) -
     }
 }
 
-/// How a [`rest`] ended.
+/// Result of a [`rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// There was something to do, so it never slept.
+    /// There was something to do, so it did not sleep.
     Busy,
-    /// Something ended it.
+    /// An event ended the sleep.
     Woken,
-    /// Nothing did.
+    /// No event came before the limit.
     TimedOut,
 }
 
-/// Sleeps on all of `waits` at once.
+/// Sleeps on all of `waits` together.
 pub(crate) fn sleep(waits: &[WaitOn], limit: Duration) -> Rest {
     let mut fds = Vec::new();
     let mut words = Vec::new();
@@ -71,7 +71,7 @@ fn wait_word(word: &AtomicU32, armed: u32, limit: Duration) -> Rest {
     }
 }
 
-/// A second thread sleeps on the descriptors and ends the futex wait for them.
+/// Sleeps on the descriptors in a second thread, which ends the futex wait when one is readable.
 fn wait_both(word: &AtomicU32, armed: u32, fds: &[BorrowedFd<'_>], limit: Duration) -> Rest {
     let over = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let done = AtomicBool::new(false);
@@ -80,7 +80,7 @@ fn wait_both(word: &AtomicU32, armed: u32, fds: &[BorrowedFd<'_>], limit: Durati
     std::thread::scope(|scope| {
         scope.spawn(|| {
             wait_fds(&all, limit + Duration::from_secs(1));
-            // Again and again: the waiter may not sleep yet.
+            // Wake repeatedly, because the waiter may not sleep yet.
             while !done.load(SeqCst) {
                 futex::wake(word, futex::Flags::empty(), 1).unwrap();
                 std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! What comes to a rank of Portals from processes that are none of its peers, or that take it for somebody else.
+//! Messages to a Portals rank from processes that are not its peers, or that take it for another rank.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::{
     world::{World, peer},
 };
 
-/// Rank 0 is who is meant, rank 1 its peer; and a third process.
+/// Rank 0 is the intended target and rank 1 its peer. A third process is the stranger.
 struct Street {
     world: World,
     counters: Arc<PortalsCounters>,
-    /// A world of its own.
+    /// The stranger, in a world of its own.
     stranger: World,
 }
 
-/// Addresses of all three in a row, as somebody believes they are.
+/// Selects the addresses that a process believes in, from those of all three.
 type Belief = fn([Vec<u8>; 3]) -> Vec<Vec<u8>>;
 
 impl Street {
-    /// With little room at rank 0. The ranks believe one thing, the stranger another.
+    /// Creates the ranks, with little room at rank 0. The ranks use one belief, the stranger another.
     fn new(family: &'static str, ranks: Belief, stranger: Belief) -> Self {
         let counters = Arc::<PortalsCounters>::default();
         let meant = PortalsConfig {
@@ -46,7 +46,7 @@ impl Street {
         }
     }
 
-    /// The stranger sends so many messages to rank 0, or as many of them as it can.
+    /// Has the stranger send `count` messages to rank 0, as far as it has room.
     fn is_called(&mut self, count: u64, len: usize) {
         for number in 0..count {
             let message = message(7, number, 8, len);
@@ -55,7 +55,7 @@ impl Street {
                 header: &message.header,
                 body: &message.body,
             };
-            // Without room it is not sent.
+            // Without room the message is skipped.
             let (Post::Posted | Post::Full(_)) = self.stranger[0].driver.post(command);
             if number % 8 == 7 {
                 self.stranger.carry(0);
@@ -64,7 +64,7 @@ impl Street {
         self.stranger.carry(0);
     }
 
-    /// Rank 0 hears its peer, whose messages are these from the first one on, and nobody else.
+    /// Checks that rank 0 receives only the messages of its peer, numbered from 0 to `numbers.end`.
     fn hears_its_peer(&mut self, numbers: std::ops::Range<u64>) {
         for number in numbers.clone() {
             let sent = message(1, number, 8, 3000);
@@ -78,7 +78,7 @@ impl Street {
     }
 }
 
-/// Each is a way to be none of the peers.
+/// Ways to be a stranger, each with the beliefs of the ranks and of the stranger.
 const STRANGERS: [(&str, Belief, Belief); 3] = [
     ("says it is rank 1", two, |[meant, _, own]| vec![meant, own]),
     ("is of a larger world", two, |all| all.to_vec()),
@@ -86,7 +86,7 @@ const STRANGERS: [(&str, Belief, Belief); 3] = [
         "means who had the address before",
         |all| all.to_vec(),
         |[mut meant, friend, own]| {
-            meant[12] ^= 1; // where the life is told
+            meant[12] ^= 1; // the field with the process's life
             vec![meant, friend, own]
         },
     ),

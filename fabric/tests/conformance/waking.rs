@@ -13,7 +13,7 @@ use crate::{
 pub(crate) fn arm_is_busy_when_something_came_since_the_last_progress(make: Make) {
     let mut world = World::new(make, 2);
     world.meet();
-    // A round takes some 30 ms where threads carry the messages.
+    // A round takes some 30 ms if threads move the messages.
     let rounds: u32 = if world.is_carried() { 20 } else { 100 };
     for round in 0..rounds {
         assert_eq!(
@@ -21,7 +21,7 @@ pub(crate) fn arm_is_busy_when_something_came_since_the_last_progress(make: Make
             Armed::Ready,
             "nothing came, round {round}"
         );
-        // Disarmed by a turn in half of the rounds: a message must be seen armed and not.
+        // In half of the rounds a turn disarms the rank, so that messages arrive both armed and not.
         if round % 2 == 0 {
             assert_eq!(world[1].progress(), 0);
         }
@@ -82,7 +82,7 @@ pub(crate) fn what_ended_a_sleep_outlives_another_arming(make: Make) {
     for round in 0..20 {
         let token = Token(round);
         world.post(0, Command::Atomic { to, at, op, token });
-        // Armed again and again, with no turn between.
+        // Arms repeatedly, without a turn in between.
         let guard = Guard::new();
         let mut rest = Rest::Woken;
         while rest != Rest::Busy {
@@ -202,7 +202,7 @@ pub(crate) fn room_ends_the_sleep_of_a_refused_sender(make: Make) {
             (0..COUNT).for_each(|_| rank.send(1, b"filling", &body));
             rank.until("the thanks", |heard| heard.messages.len() == 1);
         } else {
-            // Nothing goes back before the end, so only room itself can wake the sender.
+            // The receiver sends nothing before the end, so only new room can wake the sender.
             rank.until("all", |heard| heard.messages.len() == COUNT);
             rank.send(0, b"thanks", b"");
         }

@@ -1,4 +1,4 @@
-//! A few ranks in one place, and what they heard.
+//! A few ranks in one process, and what they received.
 
 use std::{
     ops::{Index, IndexMut},
@@ -14,27 +14,27 @@ use ripstop_fabric::{
 
 use crate::sleeper;
 
-/// Makes the drivers of a world of so many ranks.
+/// Makes the drivers of a world with this many ranks.
 pub(crate) type Make = fn(u32) -> Vec<Box<dyn Driver>>;
 
-/// Ranks that one thread drives in turns.
+/// Ranks that one thread drives in turn.
 pub(crate) struct World {
     ranks: Vec<Option<Rank>>,
     guard: Guard,
 }
 
-/// A rank, and what it heard.
+/// A rank, and what it received.
 pub(crate) struct Rank {
     pub(crate) me: Peer,
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) heard: Heard,
 }
 
-/// All that a sink is told, in order.
+/// All calls to a sink, in order.
 #[derive(Default)]
 pub(crate) struct Heard {
     pub(crate) messages: Vec<Message>,
-    /// Of the messages, where those are that were placed, and in whose memory.
+    /// Token and message index of each message that was placed in lent memory.
     pub(crate) placed: Vec<(Token, usize)>,
     pub(crate) returned: Vec<Token>,
     pub(crate) completed: Vec<Token>,
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// One turn of progress for everybody. Returns the events.
+    /// Makes one turn of progress on all ranks. Returns the number of events.
     pub(crate) fn turn(&mut self) -> u32 {
         let events = self.ranks.iter_mut().flatten().map(Rank::progress).sum();
         if events == 0 {
@@ -83,7 +83,7 @@ impl World {
         events
     }
 
-    /// One turn of progress for everybody but `rank`.
+    /// Makes one turn of progress on all ranks except `rank`.
     pub(crate) fn turn_others(&mut self, rank: usize) {
         let others = self
             .ranks
@@ -94,7 +94,7 @@ impl World {
         self.guard.check("something to happen");
     }
 
-    /// Turns until `done`.
+    /// Makes turns until `done` returns true.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         while !done(self) {
             self.turn();
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Turns until nobody has anything to do, and some more.
+    /// Makes turns until no rank has anything to do, and some more.
     pub(crate) fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < 20 {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Has what a rank posted arrive, where that takes turns of its own.
+    /// Makes turns of the sender until posted messages have arrived, if that needs its own turns.
     pub(crate) fn carry(&mut self, from: usize) {
         for _ in 0..20 {
             self[from].progress();
@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// Whether other threads carry what is sent, so that it takes a while without a turn.
+    /// Returns true if other threads move messages, so that they arrive some time later without a turn.
     pub(crate) fn is_carried(&self) -> bool {
         let mut ranks = self.ranks.iter().flatten();
         ranks.any(|rank| rank.driver.caps().name.ends_with("portals"))
@@ -160,14 +160,14 @@ impl World {
         );
     }
 
-    /// Turns until `rank` has heard `count` messages in all.
+    /// Makes turns until `rank` has received `count` messages in all.
     pub(crate) fn hears(&mut self, rank: usize, count: usize) {
         self.until("messages to arrive", |world| {
             world[rank].heard.messages.len() >= count
         });
     }
 
-    /// Has all ranks exchange a message with all, so that everybody is connected.
+    /// Has all ranks exchange a message with all others, so that they are connected.
     pub(crate) fn meet(&mut self) {
         let size = self.ranks.len();
         for from in 0..size {
@@ -178,14 +178,14 @@ impl World {
         (0..size).for_each(|rank| self[rank].heard.messages.clear());
     }
 
-    /// Posts a one-sided command and turns until it ended.
+    /// Posts a one-sided command, and makes turns until it has ended.
     pub(crate) fn one_sided(&mut self, from: usize, command: Command<'_>) -> Ended {
         let token = token_of(&command);
         self.post(from, command);
         self.ended(from, token)
     }
 
-    /// Turns until the command of `token` ended.
+    /// Makes turns until the command of `token` has ended.
     pub(crate) fn ended(&mut self, rank: usize, token: Token) -> Ended {
         loop {
             if let Some(ended) = self[rank].heard.take_ended(token) {
@@ -201,13 +201,13 @@ impl World {
         drop(self.ranks[rank].take());
     }
 
-    /// The ranks themselves, to be given to threads.
+    /// Returns the ranks, to be moved to threads.
     pub(crate) fn into_ranks(self) -> Vec<Rank> {
         self.ranks.into_iter().flatten().collect()
     }
 }
 
-/// Runs every rank of a world on a thread of its own, and closes each as soon as it is through.
+/// Runs every rank of a world on its own thread, and closes each as soon as it has finished.
 pub(crate) fn in_threads(make: Make, ranks: usize, story: impl Fn(&mut Rank) + Sync) {
     let story = &story;
     std::thread::scope(|scope| {
@@ -244,7 +244,7 @@ impl Rank {
         self.driver.progress(64, &mut self.heard).events
     }
 
-    /// A rank alone on its thread: sleeps when it has to wait.
+    /// Makes turns until `done` returns true. The rank is alone on its thread, so it sleeps when it must wait.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Heard) -> bool) {
         let guard = Guard::new();
         let waits = self.driver.wait_on();
@@ -256,7 +256,7 @@ impl Rank {
         }
     }
 
-    /// As [`World::post`], for a rank alone on its thread.
+    /// Posts like [`World::post`], for a rank alone on its thread.
     pub(crate) fn post(&mut self, mut command: Command<'_>) {
         let guard = Guard::new();
         let waits = self.driver.wait_on();
@@ -266,7 +266,7 @@ impl Rank {
                 Post::Posted => return,
                 Post::Full(back) => back,
             };
-            // Asked again after the last turn, so that room which came before it is not slept on.
+            // Try again after the last turn before sleeping, so that room which came before it is not missed.
             if idle {
                 sleeper::rest(self.driver.as_mut(), &waits, guard.left());
             }
@@ -283,7 +283,7 @@ impl Rank {
         });
     }
 
-    /// A region, and a key to all of it.
+    /// Allocates a region, and returns it with a key to all of it.
     pub(crate) fn memory(&mut self, len: usize) -> (Region, RemoteRegion) {
         let region = self.driver.allocate(len).expect("memory for a test");
         let key = self
@@ -307,7 +307,7 @@ impl Heard {
         Some(Err(self.failed.remove(at).1))
     }
 
-    /// Whether memory that was lent has come back, with a message or without.
+    /// Returns true if lent memory has come back, with a message or without.
     pub(crate) fn has_ended(&self, token: Token) -> bool {
         self.returned.contains(&token) || self.placed.iter().any(|(placed, _)| *placed == token)
     }
@@ -319,7 +319,7 @@ impl Heard {
     }
 }
 
-/// How a one-sided command ended: with an old value if it was an atomic.
+/// Result of a one-sided command: the old value if it was an atomic.
 pub(crate) type Ended = Result<Option<u64>, Failure>;
 
 impl Sink for Heard {
@@ -390,21 +390,21 @@ pub(crate) fn peer(rank: usize) -> Peer {
     Peer(u32::try_from(rank).unwrap())
 }
 
-/// Bytes that a seed decides.
+/// Returns bytes determined by a seed.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Random::new(seed).fill(&mut bytes);
     bytes
 }
 
-/// All of a region, as the local end of a command.
+/// Returns all of a region as the local end of a command.
 #[expect(unsafe_code, reason = "names memory of the test")]
 pub(crate) fn all_of(region: &Region) -> LocalRange {
     // SAFETY: the tests keep the region until their commands ended.
     unsafe { LocalRange::new(region.start(), region.len()) }
 }
 
-/// Plain memory, as the local end of a command.
+/// Returns plain memory as the local end of a command.
 #[expect(unsafe_code, reason = "names memory of the test")]
 pub(crate) fn local(bytes: &mut [u8]) -> LocalRange {
     // SAFETY: the tests keep `bytes` alive and untouched until their commands ended.
@@ -420,12 +420,12 @@ fn token_of(command: &Command<'_>) -> Token {
     }
 }
 
-/// Everything a region holds.
+/// Returns all bytes of a region.
 pub(crate) fn contents(region: &Region) -> Vec<u8> {
     let mut bytes = vec![0; region.len()];
     region.read(0, &mut bytes);
     bytes
 }
 
-/// Nothing takes longer, even where a guest is emulated beside other load.
+/// Longest time for any test, even in an emulated guest next to other load.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! Cables that lose packets, are pulled, and are put back. In the virtual machine only, which has a command for that.
+//! Cables that lose packets, are pulled, and are put back. Only in the virtual machine, which has a command for that.
 
 use std::{
     process::{Child, Command},
@@ -14,8 +14,8 @@ use ripstop_fabric::{
 use super::{counters::of_devices, put, world_across_devices};
 use crate::world::{Guard, Heard, Rank, World, all_of, contents, in_threads, noise, peer};
 
-/// Messages of mixed lengths and puts, both ways, over cables of which each loses one packet in twenty. The puts are of few
-/// packets: soft-RoCE counts each packet of a request that it has to send again, and gives a request up after six of them.
+/// Messages of mixed lengths and puts, in both directions, over cables that lose one packet in twenty. Puts have few packets,
+/// because soft-RoCE counts each retransmitted packet of a request and gives a request up after six of them.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_loss_of_five_percent_loses_nothing() {
@@ -58,7 +58,7 @@ fn a_loss_of_five_percent_loses_nothing() {
     assert!(of_devices(AGAIN) > again, "nothing was ever lost");
 }
 
-/// Devices send again for two seconds. Nothing has to be under way just then, so that they did is not asked for.
+/// Devices retransmit for two seconds. The test does not check that they did, because nothing need be in flight at that moment.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_cable_that_is_pulled_for_a_moment_loses_nothing() {
@@ -77,7 +77,7 @@ fn a_cable_that_is_pulled_for_a_moment_loses_nothing() {
     });
 }
 
-/// Nobody is told of a pulled cable, so those who have something for the other side find out.
+/// A pulled cable is not reported, so ranks that have something to send must find out.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_cable_that_stays_pulled_fails_the_peers_behind_it_and_nobody_else() {
@@ -100,7 +100,7 @@ fn a_cable_that_stays_pulled_fails_the_peers_behind_it_and_nobody_else() {
     world.hears(2, 1);
 }
 
-/// A switch that is set up for shorter packets than the ports are.
+/// Simulates a switch that is configured for shorter packets than the ports.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn who_loses_long_packets_only_is_told_which_lengths_to_compare() {
@@ -125,7 +125,7 @@ fn who_loses_long_packets_only_is_told_which_lengths_to_compare() {
     }
 }
 
-/// The one whose packets are longer sends such as the other takes.
+/// The port with longer packets must send packets that the other one accepts.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn ports_of_different_lengths_of_packets_go_by_the_shorter() {
@@ -139,7 +139,7 @@ fn ports_of_different_lengths_of_packets_go_by_the_shorter() {
     length(9000);
 }
 
-/// A port that goes down ends its connections; when it is up again, new ranks find each other.
+/// A port that goes down ends its connections. When it is up again, new ranks find each other.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_port_that_goes_down_fails_its_peers_and_serves_the_next_job() {
@@ -162,7 +162,7 @@ fn a_port_that_goes_down_fails_its_peers_and_serves_the_next_job() {
     in_threads(world_across_devices, 2, |rank| talk(rank, 10, |_| ()));
 }
 
-/// So many messages to each other, of all kinds of length, which arrive whole and in order.
+/// Sends `rounds` messages of all kinds of length to the other rank, and checks that its messages arrive complete and in order.
 pub(super) fn talk(rank: &mut Rank, rounds: usize, mut before: impl FnMut(usize)) {
     let (me, other) = (rank.me.0 as usize, 1 - rank.me.0 as usize);
     let body = |from: usize, round: usize| noise((2 * round + from) as u64, round * 677 % 8000);
@@ -177,7 +177,7 @@ pub(super) fn talk(rank: &mut Rank, rounds: usize, mut before: impl FnMut(usize)
     }
 }
 
-/// All cables in good order when a test begins and when it ends, however that is; and one test at a time.
+/// Restores all cables when a test begins and when it ends, in whatever way, and runs one test at a time.
 pub(super) struct Cables {
     _turn: MutexGuard<'static, ()>,
 }
@@ -199,7 +199,7 @@ impl Drop for Cables {
     }
 }
 
-/// A port says so a while after its cable was plugged in; until then ranks pass it over.
+/// Waits until all ports are up. A port reports that a while after its cable was plugged in, and until then ranks ignore it.
 pub(super) fn until_all_are_up() {
     let guard = Guard::new();
     while Port::all().unwrap().iter().any(|port| !port.active) {
@@ -217,9 +217,9 @@ fn shell(script: &str) -> Child {
     Command::new("sh").args(["-c", script]).spawn().unwrap()
 }
 
-/// What a device counts when it sends something a second time.
+/// A device's count of retransmissions.
 const AGAIN: &str = "completer_retry_err";
 
 const LONG: usize = 1 << 18;
-/// A few packets.
+/// Bytes of a few packets.
 const PART: usize = 1 << 14;

@@ -24,7 +24,7 @@ fn tasks_that_begin_together_leave_with_one_post_for_each_peer() {
     let mut bench = Bench::of(World::from_drivers(drivers), 3);
     let bytes = noise(3, TASKS * PART);
     bench.regions[0].write(0, &bytes);
-    // The first round looks up where the regions are; in the second all is known.
+    // The first round looks up the regions; in the second all are known.
     for round in 1..=2 {
         let list = puts(&mut bench, round);
         bench.post(0, &list, round);
@@ -51,7 +51,7 @@ fn tasks_that_begin_together_leave_with_one_post_for_each_peer() {
     }
 }
 
-/// Counted puts to ranks 1 and 2 in turns, all of which wait for one counter.
+/// Returns counted puts to ranks 1 and 2 in turn, all of which wait for one counter.
 fn puts(bench: &mut Bench, round: u64) -> Vec<Task> {
     let mut put = |nth: usize, to: usize| {
         let at = nth * PART;
@@ -75,6 +75,6 @@ fn puts(bench: &mut Bench, round: u64) -> Vec<Task> {
         .collect()
 }
 
-/// For each peer: three requests each, and all of them fit into one chain.
+/// Number of tasks per peer. Each takes three requests, and all of them fit into one chain.
 const TASKS: usize = 6;
 const PART: usize = 1000;

@@ -1,16 +1,16 @@
-//! What the kernel counts: of a device, and of this process.
+//! Counts of the kernel: of a device, and of this process.
 
 use std::fs;
 
 use ripstop_fabric::verbs::Port;
 
-/// The sum over all devices of a counter of theirs, like `send_rnr_err`.
+/// Returns the sum of a counter, such as `send_rnr_err`, over all devices.
 pub(super) fn of_devices(name: &str) -> u64 {
     let ports = Port::all().unwrap();
     ports.iter().map(|port| of_device(&port.device, name)).sum()
 }
 
-/// A counter of one device, as it is now: the kernel says for some milliseconds what it has said before, if it may.
+/// Returns the current value of a device's counter. If allowed, the kernel repeats an old value for some milliseconds.
 pub(super) fn of_device(device: &str, name: &str) -> u64 {
     let folder = format!("/sys/class/infiniband/{device}/ports/1/hw_counters");
     let lifespan = format!("{folder}/lifespan");
@@ -20,12 +20,12 @@ pub(super) fn of_device(device: &str, name: &str) -> u64 {
     text.trim().parse().unwrap()
 }
 
-/// Descriptors that this process has open.
+/// Returns how many descriptors this process has open.
 pub(super) fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Memory of this process that stays where it is because a device uses it, in KiB.
+/// Returns how much memory of this process is pinned for devices, in KiB.
 pub(super) fn pinned_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
@@ -33,7 +33,7 @@ pub(super) fn pinned_kib() -> u64 {
     figure.parse().unwrap()
 }
 
-/// How many queue pairs, completion queues and registrations there are on all devices, as `rdma resource` prints them, without
+/// Returns the numbers of queue pairs, completion queues and registrations on all devices, as printed by `rdma resource`, without
 /// those of the kernel itself.
 pub(super) fn resources() -> String {
     let printed = std::process::Command::new("rdma")

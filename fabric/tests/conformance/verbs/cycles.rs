@@ -1,4 +1,4 @@
-//! Coming and going.
+//! Ranks that open and close many times.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::world::{Guard, World};
 
-/// Two ranks come, talk to each other and themselves, and go: whatever they had is given back.
+/// Two ranks open, exchange messages with each other and themselves, and close: everything they had is given back.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_thousand_connections_leave_no_queue_pair_descriptor_or_pinned_page_behind() {
@@ -30,7 +30,7 @@ fn a_thousand_connections_leave_no_queue_pair_descriptor_or_pinned_page_behind()
     eprintln!("{cycles} worlds of two ranks came and went");
 }
 
-/// A rank that waits for an answer when it is dropped leaves that to a thread.
+/// Waits until nothing is pinned. A rank that is dropped while it waits for an answer leaves the wait to a thread.
 pub(super) fn wait_until_all_is_gone() {
     let guard = Guard::new();
     while pinned_kib() > 0 {
@@ -47,7 +47,8 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
-/// Each makes a connection between the ranks and one of each to itself. `CYCLES` says otherwise.
+/// Returns the number of cycles. Each makes a connection between the ranks, and one of each rank to itself. `CYCLES` overrides
+/// it.
 fn cycles_wanted() -> usize {
     let given = std::env::var("CYCLES").ok();
     given.map_or(334, |text| text.parse().expect("CYCLES is a number"))

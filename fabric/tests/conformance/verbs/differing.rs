@@ -1,4 +1,4 @@
-//! Ranks with different numbers of devices: two of them have as many lanes as who has fewer. And ranks that are connected at
+//! Ranks with different numbers of devices: a pair has as many lanes as the rank with fewer devices. Also ranks that connect at
 //! different times.
 
 use ripstop_fabric::{connect::Scheme, driver::Driver};
@@ -6,7 +6,7 @@ use ripstop_fabric::{connect::Scheme, driver::Driver};
 use super::world;
 use crate::{counting, ending, lists, messages, onesided, world::Make};
 
-/// Of three ranks each pair has another number of devices.
+/// Three ranks of which each pair has a different number of devices.
 fn by_lanes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
     const DEVICES: [&str; 3] = ["rxe0,rxe1", "rxe2", "rxe3,rxe0,rxe1"];
     world(ranks, |config| {
@@ -33,7 +33,7 @@ fn ranks_use_the_lanes_that_both_have() {
     }
 }
 
-/// Two of four say what is short as parcels.
+/// Two of four ranks send short messages as parcels.
 fn by_schemes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
     const SCHEMES: [Scheme; 4] = [
         Scheme::Hybrid,

@@ -1,4 +1,4 @@
-//! Several devices of a rank, and fewer connections than peers: lanes fail before, while and after connections give way.
+//! Ranks with several devices and fewer connections than peers: lanes fail before, while and after connections are evicted.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use super::{
 };
 use crate::world::{World, contents, local, noise, peer};
 
-/// Four ranks that are connected to two peers at a time. The first has met the third, and one that it reaches by the wire: the
-/// home of the one pair is the first lane, that of the other the second.
+/// Four ranks that can be connected to two peers at a time. The first is connected to the third and to one that it reaches by the
+/// wire. The home of one pair is the first lane, and that of the other the second.
 struct Few {
     world: World,
     counters: Vec<Arc<Counters>>,
@@ -51,7 +51,7 @@ impl Few {
         few
     }
 
-    /// A cable is pulled, and a long put is under way.
+    /// Returns ranks with a pulled cable and a long put in flight.
     fn with_a_lane_lost(met: usize, bytes: &mut [u8]) -> Self {
         let mut few = Self::new(met);
         cable("pull 1");
@@ -59,7 +59,7 @@ impl Few {
         few
     }
 
-    /// The first rank says something to another, which hears it next.
+    /// Has the first rank send a message to another one, which must receive it next.
     fn says(&mut self, to: usize, word: &[u8]) {
         self.world.send(0, to, word, b"");
         self.is_heard(to, word);
@@ -76,7 +76,7 @@ impl Few {
             .post(0, put(self.met, local(bytes), self.key, Token(1)));
     }
 
-    /// A connection gives way to one with the fourth rank, and comes back.
+    /// Evicts a connection for one with the fourth rank, and then uses it again.
     fn give_way(&mut self) {
         self.says(2, b"the other was silent for longer");
         self.says(4 - self.met, b"it gives way");
@@ -104,7 +104,7 @@ fn a_connection_that_has_lost_a_lane_gives_way_and_comes_back() {
     }
 }
 
-/// Messages and a long put are under way when a connection is to give way, and nothing of them arrives by one of its lanes.
+/// Messages and a long put are in flight when their connection is evicted, and nothing of them arrives on one of its lanes.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_lane_that_fails_while_its_connection_gives_way_costs_nothing() {
@@ -128,7 +128,7 @@ fn a_lane_that_fails_while_its_connection_gives_way_costs_nothing() {
     }
 }
 
-/// By the first devices nothing is said to the second rank any more, nor by it. Both know that, or find out.
+/// Nothing passes between the first devices of the first two ranks any more. Both ranks know that, or find out.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_connection_gives_way_and_comes_back_although_the_first_cable_is_out() {

@@ -1,6 +1,7 @@
-//! Several devices of a rank: what goes by which, and cables that are pulled in the midst of it. Two ranks with two devices each
-//! have no cable in common, so one is pulled for each lane; of ranks with four on the same four, one cable is of two lanes. With
-//! eight devices two ranks have four each.
+//! Ranks with several devices: which traffic uses which device, and cables that are pulled meanwhile.
+//!
+//! Two ranks with two devices each share no cable, so one cable is pulled per lane. If ranks use the same four devices, one cable
+//! belongs to two lanes. With eight devices, two ranks have four each.
 
 use std::sync::Arc;
 
@@ -18,13 +19,13 @@ use super::{
 };
 use crate::world::{Guard, World, contents, in_threads, local, noise, peer};
 
-/// Ranks with two devices: those of even numbers share two, and the others two others.
+/// Ranks with two devices each: even ranks share two, and odd ranks two others.
 pub(crate) fn world_by_two_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
     by_two_lanes(ranks, &[])
 }
 
-/// Ranks with four devices each: of eight, those of even numbers share four, and the others four others; of four the first is
-/// another one for each rank, so that all lanes go by the wire.
+/// Ranks with four devices each. Of eight devices, even ranks share four, and odd ranks the others. Of four devices, each rank
+/// starts with a different one, so that all lanes use the wire.
 pub(crate) fn world_by_four_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
     by_four_lanes(ranks, &[])
 }
@@ -49,7 +50,7 @@ fn by_four_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>>
     named(ranks, counters, |rank| four(|lane| rank % 2 * 4 + lane))
 }
 
-/// On the first four devices, however many there are.
+/// Uses the first four devices, however many there are.
 fn by_the_same_four(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {
     named(ranks, counters, |rank| four(|lane| (rank + lane) % 4))
 }
@@ -78,10 +79,10 @@ fn device_count() -> usize {
     Port::all().unwrap().len()
 }
 
-/// Makes ranks that count here.
+/// Makes ranks that use these counters.
 type Counted = fn(u32, &[Arc<Counters>]) -> Vec<Box<dyn Driver>>;
 
-/// Two ranks that have met, and memory of the second one.
+/// Two ranks that are connected, and memory of the second one.
 struct Pair {
     world: World,
     counters: Vec<Arc<Counters>>,
@@ -135,7 +136,7 @@ impl Pair {
         [0, 1].map(|rank: usize| self.counters[rank].lanes_failed.get())
     }
 
-    /// Turns until both ranks have left as many lanes as that, of which one may hear later than the other.
+    /// Makes turns until both ranks have left `lanes` lanes. One of them may learn of it later than the other.
     fn leaves(&mut self, lanes: u64) {
         let guard = Guard::new();
         while self.lanes_failed().iter().any(|failed| *failed < lanes) {
@@ -180,7 +181,7 @@ fn bytes_of_every_length_go_by_all_lanes_and_arrive_once() {
     }
 }
 
-/// What is begun at first is as the weights say; of the rest whoever is done takes more.
+/// The first pieces follow the weights; after that, the device that finishes first takes more.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn devices_send_by_their_weights_until_they_have_shown_how_fast_they_are() {
@@ -188,7 +189,7 @@ fn devices_send_by_their_weights_until_they_have_shown_how_fast_they_are() {
     for (weights, from, to) in [
         ([3, 1], 0.53, 0.83),
         ([1, 3], 0.17, 0.47),
-        // One that is not worth it is left aside.
+        // A device that is not worth it is not used.
         ([5, 1], 0.95, 1.0),
         ([1, 5], 0.0, 0.05),
     ] {
@@ -217,13 +218,13 @@ fn devices_send_by_their_weights_until_they_have_shown_how_fast_they_are() {
     }
 }
 
-/// The second cable of the first rank, then the first.
+/// Pulls the second cable of the first rank, then the first.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_cable_that_is_pulled_in_the_midst_of_puts_costs_none_of_them_and_no_byte_comes_late() {
     let _cables = Cables::new();
     for lane in [1, 0] {
-        // So slow that they take a while.
+        // Slow enough that the puts take a while.
         (0..4).for_each(|cut| cable(&format!("shape {cut} rate 80mbit")));
         let mut pair = Pair::new(by_two_lanes, LONG);
         let mut bytes: Vec<Vec<u8>> = (0..PUTS).map(|nth| noise(nth, LONG)).collect();
@@ -251,7 +252,7 @@ fn a_cable_that_is_pulled_in_the_midst_of_puts_costs_none_of_them_and_no_byte_co
             heard.completed.len() as u64 == posted
         });
         pair.world[0].heard.completed.clear();
-        // What is written now, nothing that was written before may cover.
+        // No earlier write may overwrite what is written now.
         let mut last = noise(99, LONG);
         let key = pair.key;
         pair.put(&mut last, key).unwrap();
@@ -267,7 +268,7 @@ fn a_cable_that_is_pulled_in_the_midst_of_puts_costs_none_of_them_and_no_byte_co
     }
 }
 
-/// Both ways, while messages of all lengths are under way. One of the two lanes is the home of the pair.
+/// Pulls a cable while messages of all lengths are in flight in both directions. One of the two lanes is the pair's home.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn messages_go_on_by_another_lane_and_none_is_lost_or_doubled_or_overtakes() {
@@ -286,7 +287,7 @@ fn messages_go_on_by_another_lane_and_none_is_lost_or_doubled_or_overtakes() {
     }
 }
 
-/// One cable after the other, each of two lanes, until one lane is left.
+/// Pulls one cable after the other, each of two lanes, until one lane is left.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn of_four_lanes_three_may_fail() {
@@ -308,7 +309,7 @@ fn of_four_lanes_three_may_fail() {
     }
 }
 
-/// Nobody counts by another lane, because two devices do not heed each other.
+/// Atomics do not move to another lane, because two devices are not atomic with respect to each other.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
@@ -332,7 +333,7 @@ fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
     assert!(why.contains("first of several devices"), "{why}");
 }
 
-/// Nothing is under way by it: the device tells of it, which ends a sleep.
+/// Nothing is in flight on the lane, but the device reports the port, which ends a sleep.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_port_that_goes_down_is_left_before_anything_is_lost_by_it() {
@@ -345,7 +346,7 @@ fn a_port_that_goes_down_is_left_before_anything_is_lost_by_it() {
     let key = pair.key;
     pair.put(&mut bytes, key).unwrap();
     assert!(contents(&pair.region) == bytes);
-    // Ranks that meet when it is back have it again.
+    // Ranks that connect when the port is up again use it again.
     drop(pair);
     cable("plug 1");
     super::cables::until_all_are_up();
@@ -374,7 +375,7 @@ fn when_all_lanes_have_failed_the_peer_has() {
     }
 }
 
-/// The first page that is not as it should be, and which of other contents it has.
+/// Returns the first page with wrong contents, and which of the other contents it has.
 fn stray(found: &[u8], wanted: &[u8], others: &[Vec<u8>]) -> Option<(usize, Option<usize>)> {
     let pages = found.chunks(PAGE).zip(wanted.chunks(PAGE));
     let page = pages
@@ -387,6 +388,6 @@ fn stray(found: &[u8], wanted: &[u8], others: &[Vec<u8>]) -> Option<(usize, Opti
 
 const PAGE: usize = 4096;
 const LONG: usize = 1 << 20;
-/// So short that most of it is begun before anything has landed.
+/// Short enough that most of it is started before anything has landed.
 const SHORT: usize = 256 << 10;
 const PUTS: u64 = 12;

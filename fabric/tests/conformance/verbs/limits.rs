@@ -1,4 +1,4 @@
-//! Memory of the application is registered for a while, and no more of it at a time than may be.
+//! Memory of the application is registered for a while, and at most a limited amount at a time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use ripstop_fabric::{
 use super::{put, world};
 use crate::world::{World, contents, local, noise};
 
-/// Two ranks that have met, on one device, of which the first may have so much registered.
+/// Returns two connected ranks on one device, of which the first has a limit for registered memory.
 fn with_budget(pinned_max: u64) -> (World, Arc<Counters>) {
     let counters = Arc::new(Counters::default());
     let drivers = world(2, |config| {
@@ -32,7 +32,7 @@ fn commands_wait_while_as_much_is_registered_as_may_be_and_all_of_them_end() {
     let (mut world, counters) = with_budget(2 * BLOCK as u64);
     let blocks: Vec<_> = (0..4).map(|_| world[1].memory(BLOCK)).collect();
     let mut bytes: Vec<_> = (0..4).map(|nth| noise(nth, BLOCK)).collect();
-    // The first look at a key is a request of its own, so nothing is registered before it was answered.
+    // The first use of a key is a request of its own, so nothing is registered before its answer.
     for (nth, (_, key)) in (0..).zip(&blocks) {
         let mut few = [0; 8];
         let look = put(1, local(&mut few), key.slice(0, 8).unwrap(), Token(nth));
@@ -63,7 +63,7 @@ fn what_is_longer_than_the_budget_goes_alone() {
     assert_eq!(counters.registrations.get(), 1);
 }
 
-/// Uses of one buffer are one registration, which counts once.
+/// All uses of one buffer share one registration, which counts once.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn keys_are_given_as_far_as_the_budget_goes_and_again_when_some_were_withdrawn() {

@@ -1,4 +1,4 @@
-//! All ranks are connected at the start, by queue pairs that each has made before it knew the others.
+//! All ranks are connected at the start, by queue pairs that each made before it knew the others.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,14 +18,14 @@ pub(crate) fn world_at_once(ranks: u32) -> Vec<Box<dyn Driver>> {
     connect_all(prepared.0)
 }
 
-/// Ranks with their counters. `change` tells the ranks apart.
+/// Prepares ranks and their counters. `change` adapts each rank's configuration.
 fn prepare(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> (Vec<Prepared>, Vec<Arc<Counters>>) {
     let counters: Vec<_> = (0..ranks).map(|_| Arc::new(Counters::default())).collect();
     let prepared = (0..ranks).map(|rank| prepare_at_once(rank, &counters, &change));
     (prepared.collect(), counters)
 }
 
-/// A rank of as many as there are counters.
+/// Prepares one rank, of as many as there are counters.
 pub(super) fn prepare_at_once(
     rank: u32,
     counters: &[Arc<Counters>],
@@ -57,7 +57,7 @@ fn asked(counters: &[Arc<Counters>]) -> Vec<u64> {
     counters.iter().map(|one| one.connecting.get()).collect()
 }
 
-/// Every rank says something to every other, and to itself.
+/// Has every rank send a message to every other rank and to itself.
 pub(super) fn all_meet(world: &mut World, ranks: usize) {
     for from in 0..ranks {
         for to in 0..ranks {
@@ -87,8 +87,8 @@ fn all_pairs_are_connected_at_the_start_and_nobody_is_asked() {
     assert_eq!(asked(&counters), [0; 8]);
 }
 
-/// Ranks that begin at the same time take turns, so the numbers of one have no gaps but for the queue pair by which another
-/// hears datagrams: 48 bytes of an address, the number of devices, and how many ranges there are.
+/// Ranks that start together take turns, so a rank's queue pair numbers have no gaps, except for queue pairs of other ranks for
+/// datagrams. An address has 48 bytes, then the number of devices, then the number of ranges.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn ranks_that_begin_at_once_have_their_queue_pairs_in_few_ranges() {
@@ -98,7 +98,7 @@ fn ranks_that_begin_at_once_have_their_queue_pairs_in_few_ranges() {
             let counters = &counters;
             scope.spawn(move || prepare_at_once(rank, counters, |_| ()))
         };
-        // All begin before one is waited for.
+        // Start all before waiting for one.
         let begun: Vec<_> = (0..RANKS).map(begin).collect();
         let prepared = begun.into_iter().map(|rank| rank.join().unwrap());
         addresses(&prepared.collect::<Vec<_>>())
@@ -131,7 +131,7 @@ fn all_pairs_are_connected_by_two_devices_and_nobody_is_asked() {
     assert_eq!(asked(&counters), [0; 4]);
 }
 
-/// One rank has made no queue pairs: with it, all is as if nobody had. The others need nobody for each other.
+/// One rank has made no queue pairs. Connections with it are made on demand; the others are connected from the start.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_rank_that_has_made_no_queue_pairs_is_asked() {
@@ -148,7 +148,7 @@ fn a_rank_that_has_made_no_queue_pairs_is_asked() {
     assert!(asked[2] > 0, "{asked:?}");
 }
 
-/// A job that is small enough is connected at once, if it does not say that this would be too much.
+/// A small enough job is connected at the start, unless it declares that it needs few connections.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_job_that_speaks_with_few_is_not_connected_at_once() {
@@ -162,7 +162,7 @@ fn a_job_that_speaks_with_few_is_not_connected_at_once() {
     assert!(!has_doors(Pattern::Sparse { peers: 1 }));
 }
 
-/// A rank that comes when the devices of the others have given it up is no dead one.
+/// A rank that arrives after the others' devices have given up on it is not treated as dead.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_rank_that_comes_late_is_asked_and_not_given_up() {

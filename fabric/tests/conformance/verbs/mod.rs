@@ -1,4 +1,4 @@
-//! Ranks on RDMA devices: all on the first one, or taking turns among those there are; and what holds only of them.
+//! Ranks on RDMA devices, all on the first device or spread over all, and what holds only for them.
 
 mod cables;
 mod chains;
@@ -47,7 +47,7 @@ pub(crate) fn world_across_devices(ranks: u32) -> Vec<Box<dyn Driver>> {
 fn world(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Box<dyn Driver>> {
     let prepare = |rank| {
         let mut config = VerbsConfig::new(rank, ranks);
-        // Who waits for an answer from a rank of its own thread lets the closing thread wait.
+        // A rank that waits for an answer from a rank on its own thread leaves the wait to the closing thread.
         config.linger = Duration::from_millis(50);
         change(&mut config);
         Verbs::prepare(config).unwrap()

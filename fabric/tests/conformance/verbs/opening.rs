@@ -1,5 +1,5 @@
-//! What stands in the way of a device is named, with what to do. Each is tried in a process of its own, because it concerns all
-//! of a process: this program, told by `OPENING` what to do.
+//! Obstacles to opening a device are named, with a remedy. Each test runs in its own process, because the obstacle affects a
+//! whole process: this program, told by `OPENING` what to do.
 
 use std::{fs, process::Command, sync::Arc};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::world::{World, contents, local, noise, peer};
 
-/// Not a test: where such a process starts.
+/// Not a test: the entry point of such a process.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_process_that_opens_a_device() {
@@ -85,7 +85,7 @@ fn an_address_that_the_port_does_not_have_is_named() {
     names(&said, &["gid_index", "200", "rxe0:1"]);
 }
 
-/// Of the two the first is right.
+/// The first of the two addresses is valid.
 #[test]
 #[ignore = "needs two RDMA devices: run it in the virtual machine"]
 fn an_address_that_only_one_of_two_ports_does_not_have_is_named_with_that_port() {
@@ -109,7 +109,7 @@ fn a_port_that_is_down_is_named() {
     );
 }
 
-/// Where nobody has named it, the others do.
+/// A port that was named is an error; otherwise the other ports are used.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_port_that_is_down_is_left_out_by_who_named_none() {
@@ -135,7 +135,7 @@ fn a_port_that_is_down_is_left_out_by_who_named_none() {
     assert!(prepare(0).unwrap().is_empty(), "all are up");
 }
 
-/// A container may hold so many of a device's objects.
+/// A container may limit the number of a device's objects.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn who_may_have_no_more_of_a_device_hears_of_the_limit() {
@@ -144,7 +144,7 @@ fn who_may_have_no_more_of_a_device_hears_of_the_limit() {
     names(&said, &["InfiniBand verbs: ", "rdma.max"]);
 }
 
-/// The ranks were opened, and then there is no queue pair left for their connection.
+/// After the ranks were opened, there is no queue pair left for their connection.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_peer_for_whom_there_is_no_queue_pair_counts_as_failed() {
@@ -167,7 +167,7 @@ fn meets_a_limit() {
     eprintln!("refused: told of it");
 }
 
-/// The ranks have met, and then nothing more can be registered for a while.
+/// After the ranks have connected, nothing more can be registered for a while.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_command_whose_memory_cannot_be_registered_fails_alone_and_the_next_may_go() {
@@ -192,7 +192,7 @@ fn registers_no_more() {
     eprintln!("refused: {why}");
     let mut other = vec![0; LONG];
     assert!(world[0].driver.expose(local(&mut other)).is_none());
-    // Nobody is lost, and what needs no registration goes.
+    // No rank is lost, and traffic that needs no registration continues.
     world.send(0, 1, b"still there", b"");
     world.hears(1, 1);
     limit("max");
@@ -203,7 +203,7 @@ fn registers_no_more() {
     eprintln!("it goes on");
 }
 
-/// The last of three ranks that are to be connected at the start may not have a queue pair for each of the others.
+/// The last of three ranks that are connected at the start may not have a queue pair for each of the others.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_rank_that_finds_too_few_queue_pairs_at_the_start_is_connected_later() {
@@ -237,7 +237,7 @@ fn makes_too_few() {
     eprintln!("all have met");
 }
 
-/// Of the device, that the control group has.
+/// Returns how many objects of the device the control group has.
 fn objects() -> u32 {
     let current = fs::read_to_string(format!("{FOLDER}/rdma.current")).unwrap();
     let device = current.lines().find(|line| line.starts_with("rxe0 "));
@@ -250,7 +250,7 @@ fn limit(objects: &str) {
     fs::write(format!("{FOLDER}/rdma.max"), device).unwrap();
 }
 
-/// Has this program do something after what a shell does before.
+/// Runs this program with this task after the shell command `before`.
 fn in_shell(before: &str, what: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let said = shell(&format!(
@@ -276,7 +276,7 @@ fn names(said: &str, words: &[&str]) {
     }
 }
 
-/// A control group of our own, which this shell goes into.
+/// Shell commands that make a control group and enter it.
 const GROUP: &str = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup; \
     echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir -p /sys/fs/cgroup/few; \
     echo rxe0 hca_handle=max hca_object=max > /sys/fs/cgroup/few/rdma.max; echo $$ > /sys/fs/cgroup/few/cgroup.procs;";

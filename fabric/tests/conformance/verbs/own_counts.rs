@@ -1,4 +1,4 @@
-//! What a rank counts on its own counters is no work for a device, and is as good as what peers count.
+//! Counts of a rank on its own counters need no device, and are as good as counts of peers.
 
 use std::sync::{Arc, Mutex};
 
@@ -50,7 +50,7 @@ fn a_rank_counts_for_itself_without_its_device() {
     assert_eq!((ours.snapshot() - before).posts, 0);
 }
 
-/// The counting rank has to look first where the counter is, and may have to be connected for that; and the way is long.
+/// The counting rank must look up the counter first, and may have to connect for that; and the latency is long.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_count_posted_just_before_the_end_is_counted() {
@@ -70,13 +70,13 @@ fn a_count_posted_just_before_the_end_is_counted() {
     }
 }
 
-/// The peer has less to add than the owner waits for.
+/// The peer adds less than the owner waits for.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_peer_that_adds_the_rest_wakes_the_owner() {
     let (bench, _) = bench();
     let mut world = bench.world;
-    // No tasks wait for these, so a peer adds to them with its device.
+    // No tasks wait for these counters, so a peer's device adds to them directly.
     let counters = world[0].counters(1);
     watch(&mut world, &counters.at(0), 3);
     world.count(0, 0, counters.remote(), 0, 2);
@@ -96,7 +96,7 @@ fn a_peer_that_adds_the_rest_wakes_the_owner() {
     });
 }
 
-/// Another thread of the owner's has the driver while one sleeps.
+/// Another thread of the owner uses the driver while one sleeps.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn what_a_rank_adds_itself_ends_its_sleep() {
@@ -113,7 +113,7 @@ fn what_a_rank_adds_itself_ends_its_sleep() {
     });
 }
 
-/// Two ranks, and what the first one's driver counts.
+/// Returns two ranks, and the counters of the first one's driver.
 fn bench() -> (Bench, Arc<Counters>) {
     let counters: Mutex<Vec<Arc<Counters>>> = Mutex::default();
     let drivers = world(2, |config| {

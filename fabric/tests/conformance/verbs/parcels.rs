@@ -20,7 +20,7 @@ use crate::{
     world::{World, in_threads, noise},
 };
 
-/// Short messages are parcels until much was said.
+/// Ranks that send short messages as parcels until there is much traffic.
 pub(crate) fn world_with_parcels(ranks: u32) -> Vec<Box<dyn Driver>> {
     let first = Port::all().unwrap().remove(0).to_string();
     world(ranks, |config| by_parcels(config, &first))
@@ -62,7 +62,8 @@ fn who_says_little_needs_no_queue_pair() {
         world[0].heard.messages.clear();
     }
     assert_eq!(resources(), before, "there are queue pairs");
-    // Each way a message, which takes the answer to the last one along: no more but where somebody slept on it.
+    // One message in each direction, which carries the answer to the previous one. There are more datagrams only if a rank slept
+    // before it answered.
     let sent: u64 = counters.iter().map(|one| one.datagrams.get()).sum();
     assert!(
         (2 * LITTLE..=5 * LITTLE).contains(&sent),
@@ -70,7 +71,8 @@ fn who_says_little_needs_no_queue_pair() {
     );
 }
 
-/// Parcels, and what goes by the connection that they are worth; longer messages between them, which only a connection takes.
+/// Parcels, then traffic on the connection that they lead to. Between them there may be a longer message, which needs a
+/// connection.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn nothing_overtakes_when_a_connection_is_made() {
@@ -97,7 +99,7 @@ fn nothing_overtakes_when_a_connection_is_made() {
     }
 }
 
-/// A put needs a connection, and the messages behind it go by that.
+/// A put needs a connection, and later messages use it.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn what_moves_memory_is_connected_after_parcels() {
@@ -136,7 +138,7 @@ fn a_loss_of_a_fifth_loses_no_parcel() {
             assert!(message.body == noise(round, 500), "message {round}");
         }
     });
-    // What makes a connection is lost and found, too. What goes by that is for the device to find, which gives up sooner.
+    // Lost messages about a connection are recovered, too. Traffic on it is recovered by the device, which gives up sooner.
     cable("shape 0 loss 10%");
     cable("shape 1 loss 10%");
     in_threads(world_across_devices, 2, |rank| {
@@ -146,6 +148,6 @@ fn a_loss_of_a_fifth_loses_no_parcel() {
     });
 }
 
-/// So many messages are not worth a connection.
+/// Number of messages that are not worth a connection.
 const LITTLE: u64 = 12;
 const MUCH: u64 = 60;

@@ -13,7 +13,7 @@ use ripstop_fabric::{
 use super::{lanes::devices_by_two, parcels::by_parcels, world};
 use crate::world::{Make, in_threads, peer};
 
-/// Ranks that are connected to two peers at a time.
+/// Ranks that can be connected to two peers at a time.
 pub(crate) fn world_with_few_connections(ranks: u32) -> Vec<Box<dyn Driver>> {
     let first = Port::all().unwrap().remove(0).to_string();
     with_few_connections(ranks, |config| config.device = Some(first.clone()))
@@ -48,21 +48,22 @@ fn connections_that_were_silent_longest_give_way_and_nothing_is_lost() {
     nothing_is_lost(world_with_few_connections);
 }
 
-/// A pair without a connection goes on as parcels, behind all that came by it.
+/// A pair without a connection continues with parcels, after everything that used the connection.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn connections_give_way_to_parcels_and_nothing_is_lost() {
     nothing_is_lost(world_with_few_connections_and_parcels);
 }
 
-/// What was said by one device is told before what was said by another about the connection.
+/// Messages that arrived by one device are delivered before what another device delivers about the connection.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn connections_by_two_lanes_give_way_and_nothing_is_lost() {
     nothing_is_lost(world_with_few_connections_by_two_lanes);
 }
 
-/// Messages and sums at all peers, in an order by chance: nothing is lost or overtakes, although connections come and go.
+/// Sends messages and adds to sums at all peers, in random order. Nothing may be lost or overtake, although connections are
+/// evicted and made again.
 fn nothing_is_lost(make: Make) {
     in_threads(make, RANKS, |rank| {
         let me = rank.me.0 as usize;
@@ -109,7 +110,7 @@ fn nothing_is_lost(make: Make) {
             let in_order = (0..EACH as u32).map(|number| number.to_le_bytes().to_vec());
             assert!(numbers == in_order.collect::<Vec<_>>(), "from {other}");
         }
-        // A sum is complete when all who added to it say so.
+        // A sum is complete when all ranks that add to it have said so.
         for other in others() {
             rank.send(other, b"", b"done");
         }

@@ -1,4 +1,4 @@
-//! Sleeping on a device: nothing is slept over, and nothing wakes for nothing.
+//! Sleeping on a device: no event is missed, and no wake-up is without an event.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -13,8 +13,8 @@ use crate::{
     world::{Guard, Rank, World, all_of, in_threads},
 };
 
-/// A ball is thrown until there were so many sleeps, of both together: whoever waits for it has armed before the other throws.
-/// A lost wake-up is a sleep that only its limit ends.
+/// Passes a ball back and forth until both ranks together have slept often enough. The waiting rank arms before the other one
+/// sends. A lost wake-up would be a sleep that ends only at its limit.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn no_wake_up_is_lost_in_ten_thousand_sleeps() {
@@ -43,7 +43,7 @@ fn no_wake_up_is_lost_in_ten_thousand_sleeps() {
     eprintln!("{} sleeps, none lost", sleeps.into_inner());
 }
 
-/// Sleeps until a message comes, and says how often.
+/// Sleeps until a message arrives. Returns how often it slept.
 fn catch(rank: &mut Rank) -> u64 {
     let waits = rank.driver.wait_on();
     let mut sleeps = 0;
@@ -60,7 +60,7 @@ fn catch(rank: &mut Rank) -> u64 {
     sleeps
 }
 
-/// Puts into a sleeper's memory are none of its business: only what is meant for it wakes it.
+/// Puts into a sleeper's memory do not wake it; only messages and counts for it do.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_host_sleeps_through_what_does_not_concern_it() {
@@ -74,7 +74,7 @@ fn a_host_sleeps_through_what_does_not_concern_it() {
     for nth in 0..PUTS {
         let put = put(1, all_of(&source), key, Token(nth));
         assert!(matches!(world[0].driver.post(put), Post::Posted));
-        // Only the one that puts makes turns.
+        // Only the putting rank makes turns.
         while world[0].heard.completed.last() != Some(&Token(nth)) {
             world[0].progress();
             guard.check("a put");
@@ -82,12 +82,12 @@ fn a_host_sleeps_through_what_does_not_concern_it() {
     }
     let woken = sleep(&waits, Duration::from_millis(20));
     assert_eq!(woken, Rest::TimedOut, "woken by puts into its memory");
-    // And it does wake for what is meant for it.
+    // A message for it does wake it.
     world.send(0, 1, b"for you", b"");
     assert_eq!(sleep(&waits, SLEEP_MAX), Rest::Woken);
 }
 
-/// Both flood each other, and look at what came only now and then: credits keep what has no buffer from being sent.
+/// Both ranks flood each other, and make turns only now and then. Credits keep a sender from sending what has no buffer.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn no_message_finds_the_receiver_without_a_buffer() {
@@ -108,10 +108,10 @@ fn no_message_finds_the_receiver_without_a_buffer() {
     assert_eq!(RNR.map(of_devices), before, "{RNR:?}");
 }
 
-/// What a device counts when a message finds no buffer, where it is sent from and where it arrives.
+/// A device's counts of messages that find no buffer, at the receiver and at the sender.
 const RNR: [&str; 2] = ["rcvd_rnr_err", "send_rnr_err"];
 
-/// `SLEEPS` says otherwise.
+/// Returns the number of sleeps. `SLEEPS` overrides it.
 fn sleeps_wanted() -> u64 {
     let given = std::env::var("SLEEPS").ok();
     given.map_or(10_000, |text| text.parse().expect("SLEEPS is a number"))

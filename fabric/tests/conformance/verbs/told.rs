@@ -1,4 +1,4 @@
-//! Counts that a peer tells the owner of: each is one request, and wakes who waits for it.
+//! Counts that a peer has the owner make: each is one request, and wakes the owner if it waits for it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     world::{Guard, World, contents, noise},
 };
 
-/// Each request is one packet, and one that acknowledges it.
+/// Each request is one packet plus one acknowledgement.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn data_and_count_are_one_request() {
@@ -22,7 +22,7 @@ fn data_and_count_are_one_request() {
         for nth in 1..=COUNTS {
             bench.regions[0].write(0, &noise(nth, 500));
             put(&mut bench, nth);
-            // No turn of the receiver's says that the data is there, but the one that counts.
+            // The owner counts in a turn, and the data must be there in that same turn.
             bench.until(1, 0, round * COUNTS + nth);
             assert!(contents(&bench.regions[1])[100..600] == noise(nth, 500));
             bench.count(0, 1, 1, 1);
@@ -31,7 +31,7 @@ fn data_and_count_are_one_request() {
         bench.world.settle();
         packets.push(of_devices(SENT) - before);
     }
-    // The first round looks up where the regions are, and a device sends again what a busy machine is late to acknowledge.
+    // The first round looks up the regions, and a device retransmits what a busy machine acknowledges late.
     let least = packets[1..].iter().min();
     let one_word_gives_credits_back = 2;
     assert_eq!(
@@ -47,7 +47,7 @@ fn a_count_by_more_than_one_is_said() {
     let mut bench = bench();
     let mut sum = 0;
     for by in [2, u64::from(u32::MAX), 1, 1 << 60] {
-        // Two that are not said yet are one.
+        // Two counts that were not sent yet are combined.
         bench.count(0, 1, 2, by);
         bench.count(0, 1, 2, by);
         sum += 2 * by;
@@ -69,7 +69,7 @@ fn only_who_waits_for_a_count_is_woken_by_one() {
     count(&mut bench, 3);
     let rest = sleep(&waits, Duration::from_millis(20));
     assert_eq!(rest, Rest::TimedOut, "nobody waits for it");
-    // Another thread of the owner's begins to wait while one sleeps: first for what is there, then for what comes.
+    // Another thread of the owner starts a watch while one sleeps: first for a count that is there, then for one that will come.
     watch(&mut bench, 3);
     assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
     bench.world.reaches(1, Token(3));
@@ -85,7 +85,7 @@ fn only_who_waits_for_a_count_is_woken_by_one() {
     bench.world.reaches(1, Token(5));
 }
 
-/// They take buffers like messages, and a message has to come after any number of them.
+/// Counts take buffers like messages, and a message must arrive after any number of them.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn counts_that_nobody_waits_for_leave_buffers_to_messages() {
@@ -94,13 +94,13 @@ fn counts_that_nobody_waits_for_leave_buffers_to_messages() {
     let waits = bench.world[1].driver.wait_on();
     bench.world.settle();
     assert_eq!(bench.world[1].driver.arm(), Armed::Ready);
-    // More than there are buffers: those that find none wait at the sender.
+    // More counts than there are buffers. Those without a buffer wait at the sender.
     for _ in 0..200 {
         bench.count(0, 1, 0, 1);
     }
     let (guard, mut sent) = (Guard::new(), false);
     while bench.world[1].heard.messages.is_empty() {
-        // Only what wakes the receiver has it make turns.
+        // The receiver makes turns only when it is woken.
         bench.world[0].progress();
         if !sent {
             let message = Command::Message {
@@ -123,7 +123,7 @@ fn bench() -> Bench {
     Bench::of(World::from_drivers(world(2, |_| ())), 2)
 }
 
-/// Counts, and only the one who does makes turns.
+/// Posts counts, and makes turns of the counting rank only.
 fn count(bench: &mut Bench, times: u64) {
     (0..times).for_each(|_| bench.count(0, 1, 0, 1));
     bench.world.carry(0);
@@ -153,6 +153,6 @@ fn put(bench: &mut Bench, nth: u64) {
 
 const SENT: &str = "sent_pkts";
 const RNR: [&str; 2] = ["rcvd_rnr_err", "send_rnr_err"];
-/// In two of them all buffers of half a window are used.
+/// Two rounds of this many counts use all buffers of half a window.
 const COUNTS: u64 = 8;
 const ROUNDS: u64 = 5;

@@ -1,5 +1,5 @@
-//! Cables that are pulled in the middle of task lists. All that was listed ends, with what happened, and no byte of it comes to
-//! memory that was given back.
+//! Cables that are pulled in the middle of task lists. Every task of a list ends, with a result, and no byte of it reaches memory
+//! that was given back.
 
 use ripstop_fabric::{
     driver::{Command, Down, Failure, Token},
@@ -37,12 +37,12 @@ fn lists_over_a_port_that_goes_down_end_in_an_error_and_write_nothing_later() {
     );
 }
 
-/// Lists go by the first of two lanes only.
+/// Lists use the first of two lanes only.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn lists_whose_first_cable_is_pulled_end_in_an_error_though_another_works() {
     let _cables = Cables::new();
-    // If a list finds out first, or what goes by any lane.
+    // Depends on whether a list or other traffic finds out first.
     let why = [
         "a cable or switch between the ports is",
         "first of several devices",
@@ -73,8 +73,8 @@ fn lists_whose_second_cable_is_pulled_end_well() {
     }
 }
 
-/// A peer is lost as a whole to a rank whose lists do not get to it. By the lane that works the peer may still put, until it
-/// hears of that.
+/// A rank whose lists do not reach a peer gives up the whole peer. The peer may still put on the lane that works until it learns
+/// of that.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn who_is_given_up_for_the_sake_of_lists_writes_nothing_by_another_lane() {
@@ -104,13 +104,13 @@ fn who_is_given_up_for_the_sake_of_lists_writes_nothing_by_another_lane() {
     assert!(contents(&region)[..LONG] == vec![3; LONG], "a late write");
 }
 
-/// Lists both ways, and a long put beside them; in their midst something happens to a cable.
+/// Runs lists in both directions next to long puts, and changes a cable meanwhile.
 fn torn(make: Make, [torn, mended]: [&str; 2], why: &[&str]) {
     let mut beside = [noise(7, LONG), noise(8, LONG)];
     let (mut pair, regions) = Pair::torn(make, torn, &mut beside);
     for rank in 0..2 {
         pair.ends_in_an_error(rank);
-        // What goes by several lanes may have been through.
+        // The long put uses several lanes and may have completed.
         let ended = pair.bench.world.ended(rank, BESIDE);
         assert!(
             matches!(ended, Ok(None) | Err(Failure::PeerDown)),
@@ -146,13 +146,13 @@ fn torn(make: Make, [torn, mended]: [&str; 2], why: &[&str]) {
     }
 }
 
-/// Two ranks that put to each other: from the first half of their regions into the other's second half.
+/// Two ranks that put to each other, from the first half of their regions to the other's second half.
 struct Pair {
     bench: Bench,
 }
 
 impl Pair {
-    /// Over cables that are so slow that lists take a while.
+    /// Uses cables that are so slow that lists take a while.
     fn new(make: Make) -> Self {
         let mut pair = Self {
             bench: Bench::new(make, 2),
@@ -161,7 +161,7 @@ impl Pair {
             let bytes = pair.bytes(rank);
             pair.bench.regions[rank].write(0, &bytes);
         }
-        // All places are looked up by then.
+        // Looks up all regions in advance.
         for rank in 0..2 {
             let first = pair.put(rank, 0, [FIRST, FIRST + 1]);
             pair.bench.post(rank, &[first], 99);
@@ -179,8 +179,7 @@ impl Pair {
         pair
     }
 
-    /// In the midst of lists both ways, and of a long put beside each, which go into these regions, something has happened to
-    /// a cable.
+    /// Changes a cable in the middle of lists in both directions and of long puts next to them, which go to the returned regions.
     fn torn(make: Make, torn: &str, beside: &mut [Vec<u8>; 2]) -> (Self, [Region; 2]) {
         let mut pair = Self::new(make);
         pair.post(0);
@@ -191,12 +190,13 @@ impl Pair {
         (pair, regions)
     }
 
-    /// What a rank puts.
+    /// Returns the bytes that a rank puts.
     fn bytes(&self, rank: usize) -> Vec<u8> {
         noise(rank as u64, HALF)
     }
 
-    /// A put that begins when those before its neighbour are over; which counters are counted by here and there.
+    /// Returns a put that begins when the puts before its pair are complete. It counts at counter `done` here and at `came`
+    /// there.
     fn put(&mut self, rank: usize, nth: u64, [done, came]: [usize; 2]) -> Task {
         let at = nth as usize * PART;
         let landing = self.bench.landing(1 - rank, (HALF + at, PART), came);
@@ -215,7 +215,7 @@ impl Pair {
         }
     }
 
-    /// Posts a list of puts, two by two, and one that counts what comes of the other's.
+    /// Posts a list of puts, two at a time, and a list that counts the other rank's puts.
     fn post(&mut self, rank: usize) {
         let puts: Vec<_> = (0..PUTS)
             .map(|nth| self.put(rank, nth, [DONE, CAME]))
@@ -230,7 +230,7 @@ impl Pair {
         self.bench.post(rank, &ticks, TICK.0);
     }
 
-    /// A long put to the other rank, beside the lists: into this.
+    /// Posts a long put to the other rank next to the lists. Returns the region that it writes to.
     fn put_beside(&mut self, from: usize, bytes: &mut [u8]) -> Region {
         let (region, into) = self.bench.world[1 - from].memory(bytes.len());
         let put = put(1 - from, local(bytes), into, BESIDE);
@@ -245,8 +245,8 @@ impl Pair {
         });
     }
 
-    /// Puts of a list that was torn fail; what waits for the other rank's puts is told that there is no such rank any more, and
-    /// can be taken back.
+    /// Checks the end of torn lists: the puts fail, the peer is reported as down, and the list that waits for the other rank's
+    /// puts can be cancelled.
     fn ends_in_an_error(&mut self, rank: usize) {
         let ended = self.bench.world.ended(rank, PUT);
         assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
@@ -259,12 +259,12 @@ impl Pair {
         assert!(self.bench.world[rank].heard.triggered.is_empty());
     }
 
-    /// What is where the other puts.
+    /// Returns the bytes where the other rank puts.
     fn landed(&self, rank: usize) -> Vec<u8> {
         contents(&self.bench.regions[rank])[HALF..].to_vec()
     }
 
-    /// Has all of a region serve something else. What is in the second half then.
+    /// Reuses all of a region for something else. Returns the new contents of its second half.
     fn give_back(&self, rank: usize) -> Vec<u8> {
         let bytes = noise(20 + rank as u64, 2 * HALF);
         self.bench.regions[rank].write(0, &bytes);
@@ -272,7 +272,7 @@ impl Pair {
     }
 }
 
-/// Counters of both ranks: what began is over, what came, and tasks that waited for that.
+/// Counters of both ranks: completed puts, arrived puts, and tasks that waited for arrivals.
 const DONE: usize = 1;
 const CAME: usize = 2;
 const TICKS: usize = 3;

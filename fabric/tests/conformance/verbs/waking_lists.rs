@@ -1,4 +1,4 @@
-//! How often lists end the sleep of their host: once to begin what may begin together, once at the end of that, and never in
+//! How often lists end the sleep of their host: once to begin the tasks that begin together, once at their end, and never in
 //! between.
 
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::{
     world::{Guard, World, contents, noise, peer},
 };
 
-/// One chain, of which the last request completes for all.
+/// The puts are one chain, whose last request completes for all.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn puts_that_begin_together_wake_their_host_to_begin_them_and_at_their_end() {
@@ -31,7 +31,7 @@ fn puts_that_begin_together_wake_their_host_to_begin_them_and_at_their_end() {
     }
 }
 
-/// Each put waits for a count of its own, as those of an all-to-all do.
+/// Each put waits for its own count, like the puts of an all-to-all.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn puts_that_begin_one_by_one_wake_their_host_for_what_begins_each_and_at_its_end() {
@@ -47,7 +47,7 @@ fn puts_that_begin_one_by_one_wake_their_host_for_what_begins_each_and_at_its_en
             woken <= 2 * TASKS,
             "{woken} wakes for {TASKS} puts, round {round}"
         );
-        // A machine with other work may let all of it end before the host comes to sleep.
+        // On a busy machine all puts may end before the host sleeps.
         slept += u64::from(woken >= 2);
         if slept == ROUNDS {
             return;
@@ -56,18 +56,18 @@ fn puts_that_begin_one_by_one_wake_their_host_for_what_begins_each_and_at_its_en
     panic!("the host slept in {slept} of {ROUNDS_MAX} rounds");
 }
 
-/// A rank that makes turns only when something has ended its sleep, and another one that counts for it.
+/// A rank that makes turns only when its sleep has ended, and another one that counts for it.
 struct Host {
     bench: Bench,
     counters: Arc<Counters>,
     waits: Vec<WaitOn>,
     bytes: Vec<u8>,
-    // Mended when all else is gone.
+    // Restored last, after everything else was dropped.
     _cables: Cables,
 }
 
 impl Host {
-    /// Over a cable that is so slow that each put arrives in a moment of its own.
+    /// Uses a cable that is so slow that the puts arrive one by one.
     fn new() -> Self {
         let cables = Cables::new();
         let counters: Mutex<Vec<Arc<Counters>>> = Mutex::default();
@@ -86,7 +86,7 @@ impl Host {
             bytes,
             _cables: cables,
         };
-        // The first one looks up where the other's memory is.
+        // The first put looks up the other rank's memory.
         let first = host.put(0, 0);
         host.bench.post(0, &[first], 99);
         host.bench.until(0, 1, 1);
@@ -95,7 +95,7 @@ impl Host {
         host
     }
 
-    /// A put that begins when the own first counter has come so far; the second counts its end.
+    /// Returns a put that begins when this rank's first counter reaches `threshold`. The second counter counts its completion.
     fn put(&mut self, nth: u64, threshold: u64) -> Task {
         let at = nth as usize * PART;
         let landing = self.bench.landing(1, (at, PART), 0);
@@ -114,8 +114,8 @@ impl Host {
         }
     }
 
-    /// Has the list of a round run, which begins at so many counts of the other rank's, each after the end of what the one
-    /// before began. How often something ended a sleep, which is never nothing.
+    /// Runs the list of a round, which begins at `counts` counts of the other rank. Each count is made when the tasks that the
+    /// previous one began have ended. Returns how often an event ended a sleep; each time there must be an event.
     fn run(&mut self, tasks: &[Task], round: u64, counts: u64) -> u64 {
         self.bench.post(0, tasks, round);
         self.bench.world.settle();
@@ -151,9 +151,9 @@ impl Host {
 }
 
 const ROUNDS: u64 = 2;
-/// Until the host has slept in as many of them.
+/// Most rounds until the host has slept in enough of them.
 const ROUNDS_MAX: u64 = 20;
 const TASKS: u64 = 6;
 const PART: usize = 10_000;
-/// How long the host sleeps before the other rank makes a turn.
+/// Time that the host sleeps before the other rank makes a turn.
 const MOMENT: std::time::Duration = std::time::Duration::from_millis(1);
