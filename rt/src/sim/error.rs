@@ -1,4 +1,4 @@
-//! What ends a simulation early.
+//! Errors of a simulation.
 
 use std::{fmt, time::Duration};
 
@@ -7,28 +7,28 @@ use ripstop_fabric::sim::ConfigError;
 use super::Stuck;
 use crate::error::Error;
 
-/// Why a simulation did not come to its end.
+/// Reason why a simulation failed.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum SimError {
-    /// An argument is out of range; the sentence names it.
+    /// An argument is out of range. The text names it.
     Config(String),
-    /// Ranks wait for each other for ever.
+    /// Ranks wait for each other forever.
     Deadlock(Stuck),
     /// The limit of virtual time was reached.
     TooLong {
         /// The limit.
         limit: Duration,
-        /// What the ranks wait for.
+        /// Operations that the ranks wait for.
         stuck: Stuck,
     },
     /// A rank panicked.
     Panicked {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// When, in virtual time.
+        /// Virtual time of the panic.
         time: Duration,
-        /// What it said.
+        /// Message of the panic.
         message: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a runtime knows of being simulated.
+//! The part of a runtime that knows that it is simulated.
 
 use std::{
     sync::{
@@ -11,13 +11,13 @@ use std::{
 
 use ripstop_fabric::sim::Cluster;
 
-/// One rank's host.
+/// The simulated host of one rank.
 pub(crate) struct Host {
     cluster: Cluster,
     rank: u32,
-    /// The rank's function is to be polled.
+    /// True if the rank's main function must be polled.
     woken: AtomicBool,
-    /// Who waits for the end of a computation.
+    /// Waker of the future that waits for the end of a computation.
     computes: Mutex<Option<Waker>>,
 }
 
@@ -31,33 +31,33 @@ impl Host {
         }
     }
 
-    /// The rank's function is woken. Whether it was not before.
+    /// Wakes the rank's main function. Returns true if it was not already woken.
     pub(crate) fn wake(&self) -> bool {
         !self.woken.swap(true, Ordering::Relaxed)
     }
 
-    /// Takes the wake-up, if there is one.
+    /// Takes the wake-up. Returns true if there was one.
     pub(super) fn take_wake_up(&self) -> bool {
         self.woken.swap(false, Ordering::Relaxed)
     }
 
-    /// From now on the application computes, for so long; then `waker` is woken.
+    /// Makes the application compute for `time`, after which `waker` is woken.
     pub(super) fn compute(&self, time: Duration, waker: Waker) {
         self.cluster.compute(self.rank, time);
         *self.lock() = Some(waker);
     }
 
-    /// Turns so far.
+    /// Returns the number of turns so far.
     pub(super) fn turns(&self) -> u64 {
         self.cluster.rank_stats(self.rank).turns
     }
 
-    /// Whether the application computes.
+    /// Returns true while the application computes.
     pub(super) fn computes(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// The computation is over.
+    /// Ends the computation.
     pub(super) fn computed(&self) {
         let waker = self.lock().take();
         if let Some(waker) = waker {

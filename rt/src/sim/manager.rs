@@ -1,4 +1,4 @@
-//! The process manager of a simulated job, through which ranks learn each other's addresses.
+//! The process manager of a simulated job, through which ranks exchange their addresses.
 
 use std::{
     cell::RefCell,
@@ -16,8 +16,8 @@ use ripstop_fabric::sim::{Model, Server};
 use super::time::now;
 use crate::comm::Comm;
 
-/// A server that takes one request at a time, as [`PmiModel`](ripstop_fabric::sim::PmiModel) says, and what the ranks of a node
-/// tell each other without it. Clones are handles to the same one.
+/// A server that handles one request at a time, with the costs of [`PmiModel`](ripstop_fabric::sim::PmiModel). Also
+/// models what the ranks of a node exchange without the server. Clones are handles of the same manager.
 #[derive(Clone)]
 pub struct Manager {
     state: Rc<RefCell<State>>,
@@ -28,11 +28,11 @@ struct State {
     server: Server,
     requests: u64,
     events: BTreeMap<What, Event>,
-    /// Ranks that come to nothing any more.
+    /// Ranks that have left or failed, and take part in no further event.
     gone: BTreeSet<usize>,
 }
 
-/// A rank that takes part in a job: see [`Manager::join`].
+/// Guard of a rank that takes part in a job: see [`Manager::join`].
 #[must_use = "who is not kept is not waited for"]
 pub struct Member {
     manager: Manager,
@@ -40,29 +40,29 @@ pub struct Member {
     size: usize,
 }
 
-/// What ranks wait for.
+/// An event that ranks wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// All have come to the fence.
+    /// All ranks have reached the fence.
     Fence,
-    /// All are where something begins.
+    /// All ranks have reached the start of a measurement.
     Gathering,
     /// The leader of this node knows all addresses.
     Node(usize),
 }
 
-/// Something that happens again and again.
+/// An event that happens repeatedly.
 #[derive(Default)]
 struct Event {
-    /// How often it has happened.
+    /// Number of times that it has happened.
     times: u64,
-    /// Who has come since.
+    /// Ranks that have arrived since it last happened.
     inside: BTreeSet<usize>,
     waiting: Vec<Waker>,
 }
 
 impl Manager {
-    /// The manager of a job on this machine.
+    /// Creates the manager of a job on this machine.
     #[must_use]
     pub fn new(model: &Model) -> Self {
         let state = State {
@@ -78,8 +78,8 @@ impl Manager {
         }
     }
 
-    /// Keep what this returns for as long as the rank runs: when it is dropped, the others do not wait for the rank any more. A
-    /// simulation drops what a rank that was killed has.
+    /// Makes this rank take part. Keep the returned guard for as long as the rank runs: once it is dropped, the others
+    /// no longer wait for this rank. A simulation drops the guard of a killed rank.
     pub fn join(&self, world: &Comm) -> Member {
         Member {
             manager: self.clone(),
@@ -88,13 +88,13 @@ impl Manager {
         }
     }
 
-    /// Requests that all ranks have made so far.
+    /// Returns the number of requests that all ranks have made so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.state.borrow().requests
     }
 
-    /// Makes requests one after the other, to the answer of the last. Puts and gets are alike here.
+    /// Makes `requests` requests one after the other, and waits for the last answer. Puts and gets cost the same here.
     pub async fn ask(&self, world: &Comm, requests: usize) {
         for _ in 0..requests {
             let asked = u64::try_from(now(world).as_nanos()).unwrap_or(u64::MAX);
@@ -107,13 +107,14 @@ impl Manager {
         }
     }
 
-    /// Asks to be told when all ranks have asked.
+    /// Sends a request, and waits until all ranks have sent one.
     pub async fn fence(&self, world: &Comm) {
         self.ask(world, 1).await;
         self.all_come(What::Fence, world).await;
     }
 
-    /// Waits until all ranks have come, and asks nobody: what is measured after that begins everywhere at once.
+    /// Waits until all ranks have arrived, without a request. A measurement after this begins at the same time on all
+    /// ranks.
     pub async fn gather(&self, world: &Comm) {
         self.all_come(What::Gathering, world).await;
     }
@@ -132,9 +133,10 @@ impl Manager {
         self.until(what, before + 1).await;
     }
 
-    /// What ranks do until they know each other: the leader of each node puts the address of its board, which its other ranks
-    /// get; then its record of the node, and gets those of all nodes for the others. So there are three requests for each rank,
-    /// one for each node, and one for each pair of nodes.
+    /// Does what ranks do at the start of a job until they know each other's addresses.
+    /// The leader of each node puts the address of its board, which the node's other ranks get. Then the leader puts
+    /// its record of the node, and gets the records of all nodes for the other ranks. This takes three requests per
+    /// rank, one per node, and one per pair of nodes.
     pub async fn start(&self, world: &Comm) {
         let (rank, size) = (world.rank(), world.size());
         let leads = rank.is_multiple_of(self.ranks_per_node);
@@ -169,7 +171,7 @@ impl Manager {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until something has happened so often.
+    /// Waits until an event has happened `times` times.
     async fn until(&self, what: What, times: u64) {
         poll_fn(|cx| {
             let mut state = self.state.borrow_mut();
@@ -185,7 +187,7 @@ impl Manager {
 }
 
 impl Event {
-    /// Whether everybody has come who still can. Who has come is not among those that are gone.
+    /// Returns true if all ranks that still can have arrived. A rank that has arrived is never in `gone`.
     fn has_all(&self, size: usize, gone: &BTreeSet<usize>) -> bool {
         !self.inside.is_empty() && self.inside.len() + gone.len() >= size
     }
@@ -204,7 +206,7 @@ impl Drop for Member {
                 }
             }
         }
-        // Those of its node go on without the addresses, and find who is missing.
+        // The other ranks of its node go on without the addresses, and find out which rank is missing.
         if self.rank.is_multiple_of(self.manager.ranks_per_node) {
             due.push(What::Node(self.rank / self.manager.ranks_per_node));
         }

@@ -1,8 +1,9 @@
-//! Ranks on a simulated fabric: each is an async function with a runtime of its own, all in one thread, in virtual time.
+//! Simulation: each rank is an async function with its own runtime, all in one thread and in virtual time.
 //!
-//! Nothing here asks for the time or for chance: the [`Cluster`](ripstop_fabric::sim::Cluster) decides both from one seed, so a
-//! run can be repeated exactly. A rank's *turn* is what a thread in `block_on` does between two sleeps: take what came, poll what
-//! that woke, until nothing moves; `ranks` makes it, `host` is what a runtime knows of being simulated.
+//! No code here asks for real time or randomness. The [`Cluster`](ripstop_fabric::sim::Cluster) derives both from one
+//! seed, so a run can be repeated exactly. A rank's *turn* is what a thread in `block_on` does between two sleeps:
+//! handle events and poll what they woke, until nothing happens any more. `ranks` makes the turns, and `host` is the
+//! part of a runtime that knows that it is simulated.
 
 mod error;
 mod host;
@@ -32,7 +33,7 @@ pub use self::{
 };
 use crate::{comm::Comm, settings::Settings};
 
-/// A cluster to be simulated: how many ranks, on which fabric, with which faults, from which seed.
+/// Builder of a simulated cluster: number of ranks, fabric, faults and seed.
 ///
 /// ```no_run
 /// # use ripstop_rt::sim::{SimError, Simulation};
@@ -48,20 +49,20 @@ use crate::{comm::Comm, settings::Settings};
 pub struct Simulation {
     config: Config,
     settings: Settings,
-    /// Ranks begin by learning each other's addresses.
+    /// True if ranks begin by exchanging their addresses.
     starts: bool,
-    /// Virtual time.
+    /// Limit of virtual time.
     limit: Duration,
-    /// What an earlier call got wrong.
+    /// First error of an earlier call.
     wrong: Option<SimError>,
 }
 
 impl Simulation {
-    /// `ranks` ranks on an ideal fabric without faults; the seed is 0.
+    /// Describes `ranks` ranks on an ideal fabric without faults. The seed is 0.
     pub fn new(ranks: u32) -> Self {
         Self {
             config: Config::new(ranks),
-            // Not those of the environment: a seed gives the same run everywhere.
+            // Not the settings of the environment, so that a seed gives the same run everywhere.
             settings: Settings::new(),
             starts: false,
             limit: LIMIT,
@@ -69,19 +70,19 @@ impl Simulation {
         }
     }
 
-    /// Another number of ranks.
+    /// Sets the number of ranks.
     pub fn ranks(mut self, ranks: u32) -> Self {
         self.config.ranks = ranks;
         self
     }
 
-    /// Where all chance comes from.
+    /// Sets the seed of all random decisions.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
         self
     }
 
-    /// The fabric, by the name of a preset: `shm`, `bxi`, `hdr`, …
+    /// Sets the fabric by the name of a preset: `shm`, `bxi`, `hdr`, …
     pub fn fabric(self, preset: &str) -> Self {
         match Model::preset(preset) {
             Ok(model) => self.model(model),
@@ -89,13 +90,13 @@ impl Simulation {
         }
     }
 
-    /// The fabric, as a model made by hand or read from a file.
+    /// Sets the fabric as a model, made by hand or read from a file.
     pub fn model(mut self, model: Model) -> Self {
         self.config.model = model;
         self
     }
 
-    /// What goes wrong, in short form: `drop=0.3,dup=0.1,kill=3@2ms`. Replaces earlier faults.
+    /// Sets the faults in short form: `drop=0.3,dup=0.1,kill=3@2ms`. Replaces earlier faults.
     pub fn faults(self, faults: &str) -> Self {
         match faults.parse() {
             Ok(faults) => self.fault_plan(faults),
@@ -103,77 +104,81 @@ impl Simulation {
         }
     }
 
-    /// What goes wrong, read from a file.
+    /// Sets the faults as a plan, for example read from a file.
     pub fn fault_plan(mut self, faults: Faults) -> Self {
         self.config.faults = faults;
         self
     }
 
-    /// Who hides losses: the simulated NIC, as by default, or the runtime.
+    /// Sets which side recovers lost packets: the simulated NIC, which is the default, or the runtime.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.config.transport = transport;
         self
     }
 
-    /// When queue pairs are made, on a fabric that has such: with a pair's first message, if this is not said.
+    /// Sets when queue pairs are created, on a fabric that has them. The default is with the first message of a pair.
     pub fn scheme(mut self, scheme: Scheme) -> Self {
         self.config.scheme = scheme;
         self
     }
 
-    /// The scheme that [`Scheme::choose`] chooses for this job as it is now, if its ranks speak with whom `pattern` says.
+    /// Returns the scheme that [`Scheme::choose`] selects for this job as configured now, if its ranks communicate in
+    /// this `pattern`.
     #[must_use]
     pub fn best_scheme(&self, pattern: Pattern) -> Scheme {
         Scheme::choose(&self.config.job(pattern))
     }
 
-    /// As [`best_scheme`](Self::best_scheme), but what the driver for verbs chooses by itself.
+    /// Returns the scheme that the verbs driver would select by itself; otherwise like
+    /// [`best_scheme`](Self::best_scheme).
     #[must_use]
     pub fn verbs_scheme(&self, pattern: Pattern) -> Scheme {
         Scheme::choose_connecting(&self.config.job(pattern))
     }
 
-    /// Queue pairs that a node can have at a time; as many as are needed, if this is not said.
+    /// Sets the maximum number of queue pairs of a node. The default is no limit.
     pub fn queue_pairs_max(mut self, queue_pairs: u32) -> Self {
         self.config.queue_pairs_max = queue_pairs;
         self
     }
 
-    /// Threads of a rank that make queue pairs, at least 1: as many at a time.
+    /// Sets the number of threads of a rank that create queue pairs, at least 1. Each creates one at a time.
     pub fn connect_threads(mut self, threads: u32) -> Self {
         self.config.connect_threads = threads;
         self
     }
 
-    /// Messages of so many bytes or more between registered buffers ([`Comm::alloc`]) are not copied: the digest depends on
-    /// what was sent, and the receive buffer stays as it was. So messages may be longer than there is memory, as long as most of
-    /// their buffers is never touched. Messages that are not sent in one piece, as those of datagrams, are copied all the same.
+    /// Makes messages of `bytes` bytes or more between registered buffers ([`Comm::alloc`]) not be copied. The digest
+    /// still depends on their content, and the receive buffer stays unchanged.
+    ///
+    /// So messages may be larger than the memory, as long as most of their buffers are never touched. Messages that are
+    /// not sent in one piece, such as messages over datagrams, are copied nevertheless.
     pub fn hash_from(mut self, bytes: u64) -> Self {
         self.config.hash_from = bytes;
         self
     }
 
-    /// Puts and gets of a page or more between registered buffers move nothing, and take as long as if they did, long messages
-    /// among them: for schedules of more bytes than one machine can move, whose contents nobody looks at.
+    /// Makes puts and gets of a page or more between registered buffers move no data, although they take the same time.
+    /// Long messages use them too. For schedules of more bytes than one machine can move, whose content is never read.
     pub fn lengths_only(self) -> Self {
         let from = self.config.hash_from.min(PAGE);
         self.lengths_from(from)
     }
 
-    /// As [`hash_from`](Self::hash_from), and what is not copied is not even looked at.
+    /// Like [`hash_from`](Self::hash_from), but content that is not copied is not read for the digest either.
     pub fn lengths_from(mut self, bytes: u64) -> Self {
         self.config.lengths_only = true;
         self.hash_from(bytes)
     }
 
-    /// Ranks begin as those of a job do: they learn each other's addresses through the process manager of the model, which takes
-    /// its time. Without this they know each other from the start.
+    /// Makes ranks begin like the ranks of a real job: they exchange their addresses through the process manager of the
+    /// model, which takes virtual time. Without this call, they know each other from the start.
     pub fn from_start(mut self) -> Self {
         self.starts = true;
         self
     }
 
-    /// Sets one setting of all ranks, by the name it has in the environment. Those of the environment do not hold here.
+    /// Sets a setting of all ranks, by the name of its environment variable. The environment itself is not used here.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         match self.settings.set(name, value) {
             Ok(()) => self,
@@ -181,16 +186,16 @@ impl Simulation {
         }
     }
 
-    /// Ends with an error after this much virtual time; an hour by default.
+    /// Fails the simulation after this much virtual time. The default is one hour.
     pub fn limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// Runs `rank` on every rank, until all have returned. Returns what they returned.
+    /// Runs `rank` on every rank until all have returned. Returns a report with their results.
     ///
     /// # Errors
-    /// A bad argument of an earlier call, named; a rank that panicked; ranks that wait for each other for ever, with what each
-    /// waits for; the limit was reached.
+    /// An earlier call had a bad argument, which the error names; a rank panicked; ranks wait for each other forever,
+    /// and the error says for what; the limit of virtual time was reached.
     pub fn run<F, Fut>(self, rank: F) -> Result<Report<Fut::Output>, SimError>
     where
         F: Fn(Comm) -> Fut,
@@ -205,15 +210,15 @@ impl Simulation {
         ranks.run()
     }
 
-    /// The first mistake is the one that is told.
+    /// Records an error. Only the first one is reported.
     fn blame<E: Into<SimError>>(mut self, error: E) -> Self {
         self.wrong.get_or_insert_with(|| error.into());
         self
     }
 }
 
-/// Longer than any program that makes sense in virtual time, and soon over when nothing but timers goes on.
+/// Longer than any meaningful program in virtual time, and reached quickly in real time if only timers are running.
 const LIMIT: Duration = Duration::from_secs(3_600);
 
-/// Bytes that are worth no thought.
+/// Size from which `lengths_only` moves no data, in bytes.
 const PAGE: u64 = 4096;

@@ -38,35 +38,37 @@ pub(super) struct Ranks<T> {
     clock: Clock,
     settings: Arc<Settings>,
     limit: Duration,
-    /// `None` for a rank that is through.
+    /// The ranks; `None` for a rank that has finished.
     ranks: Vec<Option<Rank<T>>>,
     results: Vec<Option<T>>,
-    /// Ranks that are not through.
+    /// Number of unfinished ranks.
     left: u32,
     memory: Memory,
     leaked: u64,
-    /// When a program did something last.
+    /// Time when a program last did something.
     polled: Duration,
-    /// A program did something, or a collective or a rank ended, since ranks asked whether they wait in vain.
+    /// True if a program did something, or a collective or a rank ended, since ranks last asked whether they wait in
+    /// vain.
     moved: bool,
 }
 
 struct Rank<T> {
     shared: Arc<Shared>,
-    /// `None` when it has returned, and only its sends are left.
+    /// Main function; `None` once it has returned and only its sends are left.
     future: Option<Pin<Box<dyn Future<Output = T>>>>,
-    /// Turns in a row that ended because the program spins.
+    /// Number of consecutive turns that ended because the program spins.
     spins: u32,
 }
 
-/// What is the same for all ranks.
+/// Data that all ranks share.
 struct Common {
     paths: Paths,
     choices: Arc<Choices>,
-    /// Nobody asks a simulated rank for its own.
+    /// Counters shared by all ranks, because those of a single simulated rank are never read.
     counters: Arc<Counters>,
     ring: Arc<dyn Fn(u32) + Send + Sync>,
-    /// Of the node whose ranks are made: adapters carry out lists, but processors reach the memory of these.
+    /// Neighbors on the node whose ranks are being made. Adapters run task lists, but processors can access the memory
+    /// of these ranks.
     neighbours: Arc<[u32]>,
 }
 
@@ -98,7 +100,7 @@ impl<T: 'static> Ranks<T> {
         })
     }
 
-    /// Makes the ranks, each with its first turn ahead. They meet at the manager first, if there is one.
+    /// Creates the ranks, each with a first turn scheduled. If there is a manager, the ranks first meet there.
     pub(super) fn start<Fut>(&mut self, rank: impl Fn(Comm) -> Fut, manager: Option<&Manager>)
     where
         Fut: Future<Output = T> + 'static,
@@ -159,21 +161,22 @@ impl<T: 'static> Ranks<T> {
         Ok(())
     }
 
-    /// After an error some are not through: operations of theirs hold tasks and buffers, and those the runtime.
+    /// Shuts down the unfinished ranks after an error. Their operations hold tasks and buffers, and these hold the
+    /// runtime.
     fn shut_the_others(&mut self) {
         for rank in self.ranks.iter_mut().filter_map(Option::take) {
             rank.shared.with(Engine::shut);
         }
     }
 
-    /// Where peers are watched, pings go back and forth for ever: then a job is stuck when no program has done anything for long,
-    /// and nothing is on its way.
+    /// Returns true if the job is stuck although events continue. With failure detection, pings are exchanged forever,
+    /// so a job is stuck when no program has done anything for a long time and nothing else is in flight.
     fn is_stuck(&mut self) -> bool {
         let now = self.now();
         if now < self.polled + self.settings.detect * STUCK_INTERVALS {
             return false;
         }
-        self.polled = now; // to look again only after as long a time
+        self.polled = now; // check again only after the same time
         if self.bury_killed() || self.left == 0 {
             return false;
         }
@@ -185,7 +188,7 @@ impl<T: 'static> Ranks<T> {
 
     fn turn(&mut self, number: u32, computing: bool) -> Result<(), SimError> {
         let Some(rank) = &mut self.ranks[number as usize] else {
-            return Ok(()); // it was through before this turn
+            return Ok(()); // it had finished before this turn
         };
         let turned = panic::catch_unwind(AssertUnwindSafe(|| rank.turn(computing)));
         if !matches!(turned, Ok(Turned::Nothing)) {
@@ -202,7 +205,7 @@ impl<T: 'static> Ranks<T> {
             Ok(Turned::Nothing | Turned::Polled | Turned::Spins(_)) => {}
             Ok(Turned::Returned(result)) => {
                 self.results[number as usize] = Some(result);
-                self.cluster.wake(number); // to see whether it is through
+                self.cluster.wake(number); // to check whether it has finished
             }
             Ok(Turned::Through) => self.end(number),
             Err(panic) => {
@@ -216,10 +219,12 @@ impl<T: 'static> Ranks<T> {
         Ok(())
     }
 
-    /// Has ranks ask those whom their collectives wait for whether that is in vain. Whether there was anything to ask.
+    /// Makes ranks ask the ranks that their collectives wait for whether they wait in vain. Returns true if there was
+    /// anything to ask.
     ///
-    /// A rank that was asked and had nothing to say may have by now, because it has let go of the communicator or leaves: as long
-    /// as anything moved since the last time, all ask again. Answers move nothing but what they end, so this comes to an end.
+    /// A rank that had no answer may have one later, because it has dropped the communicator or leaves. So as long as
+    /// anything happened since the last time, all ranks ask again. An answer changes nothing except for what it ends,
+    /// so this terminates.
     fn ask_in_vain(&mut self) -> bool {
         let again = std::mem::take(&mut self.moved);
         let ask = |asked, rank: &Rank<T>| {
@@ -232,7 +237,8 @@ impl<T: 'static> Ranks<T> {
         self.ranks.iter().flatten().fold(false, ask)
     }
 
-    /// Nothing can happen any more: ranks that wait for themselves hear so. Returns whether there were any.
+    /// Fails the operations of ranks that wait for themselves, because nothing else can happen any more. Returns true
+    /// if there were any.
     fn end_own_waits(&mut self) -> bool {
         let end = |ended, rank: &Rank<T>| rank.shared.with(Engine::end_own_waits) || ended;
         let ended = self.ranks.iter().flatten().fold(false, end);
@@ -240,7 +246,7 @@ impl<T: 'static> Ranks<T> {
         ended
     }
 
-    /// The rank is through.
+    /// Handles the end of a rank.
     fn end(&mut self, number: u32) {
         let Some(rank) = self.ranks[number as usize].take() else {
             return;
@@ -256,7 +262,7 @@ impl<T: 'static> Ranks<T> {
         self.left -= 1;
     }
 
-    /// What killed ranks were doing is dropped where it stands. Whether there were any: their end may wake others.
+    /// Drops everything of killed ranks. Returns true if there were any, because their end may wake others.
     fn bury_killed(&mut self) -> bool {
         let before = self.left;
         for (number, rank) in (0..).zip(&mut self.ranks) {
@@ -270,7 +276,7 @@ impl<T: 'static> Ranks<T> {
         let buried = self.left < before;
         if buried {
             self.moved = true;
-            self.polled = self.now(); // those that it woke have their time, too
+            self.polled = self.now(); // gives the woken ranks their time, too
         }
         buried
     }
@@ -358,25 +364,25 @@ impl<T: 'static> Ranks<T> {
     }
 }
 
-/// Detection intervals without anything that a program did; dead peers are known after two.
+/// Number of detection intervals without any action of a program. Failed peers are known after two.
 const STUCK_INTERVALS: u32 = 20;
 
-/// Polls in one turn without anything that came.
+/// Maximum number of polls in one turn without an event.
 const POLLS_MAX: u32 = 256;
 
-/// How long a program that spins takes for so many polls; it doubles until it is about 10 µs.
+/// Virtual time that a spinning program takes for this many polls. It doubles until it is about 10 µs.
 const SPIN: Duration = Duration::from_nanos(100);
 const SPIN_DOUBLINGS: u32 = 7;
 
-/// How far a turn got.
+/// Result of a turn.
 enum Turned<T> {
     /// The program had nothing to do.
     Nothing,
     Polled,
-    /// The program wakes itself again and again: time must go on, or it would do so for ever.
+    /// The program wakes itself repeatedly: time must advance, or this would never end.
     Spins(Duration),
     Returned(T),
-    /// Its sends are complete too.
+    /// The program has returned, and its sends are complete too.
     Through,
 }
 
@@ -389,7 +395,7 @@ impl<T> Rank<T> {
         }
     }
 
-    /// Takes what came and polls what that woke, until nothing moves.
+    /// Handles events and polls what they woke, until nothing happens any more.
     fn turn(&mut self, computing: bool) -> Turned<T> {
         self.shared.begin_host_turn();
         if !computing && let Some(host) = &self.shared.host {
@@ -418,7 +424,8 @@ impl<T> Rank<T> {
         }
     }
 
-    /// The application computes: since before this turn, or since one of its futures was polled in it.
+    /// Returns true if the application computes: since before this turn, or because a future that was polled in this
+    /// turn computes.
     fn is_busy(&self, computing: bool) -> bool {
         computing
             || self
@@ -428,7 +435,7 @@ impl<T> Rank<T> {
                 .is_some_and(|host| host.computes())
     }
 
-    /// Polls the function if it was woken, else one task. Whether there was something to poll.
+    /// Polls the main function if it was woken, otherwise one task. Returns true if there was something to poll.
     fn poll(&mut self, result: &mut Option<T>) -> bool {
         let woken = self.shared.host.as_ref().is_some_and(Host::take_wake_up);
         if let Some(future) = self.future.as_mut().filter(|_| woken) {

@@ -1,18 +1,18 @@
-//! Who waits for whom, when nothing can happen any more.
+//! Report of the operations that ranks wait for when a simulation is stuck.
 
 use std::{fmt, panic::Location, time::Duration};
 
 use crate::engine::Waiting;
 
-/// What the ranks that are not through wait for.
+/// What the unfinished ranks wait for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stuck {
     /// Virtual time.
     pub time: Duration,
-    /// Ranks that are not through.
+    /// Number of unfinished ranks.
     pub ranks: u32,
-    /// What they wait for, by rank; of a large job the first ones.
+    /// Awaited operations, by rank; for a large job only the first ones.
     pub waits: Vec<Wait>,
 }
 
@@ -20,21 +20,21 @@ pub struct Stuck {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Wait {
-    /// Who waits.
+    /// The waiting rank.
     pub rank: u32,
-    /// `recv`, `send` or `probe`, and how far it is; empty for a rank that waits for something else.
+    /// `recv`, `send` or `probe`, and its progress. Empty for a rank that waits for something else.
     pub what: &'static str,
-    /// For which world rank; `None` for anybody.
+    /// World rank of the peer; `None` for any.
     pub peer: Option<u32>,
-    /// With which tag; `None` for any.
+    /// Tag; `None` for any.
     pub tag: Option<u32>,
-    /// On which communicator; its collectives have the next number.
+    /// Communicator of the operation. Its collectives have the next number.
     pub comm: u32,
-    /// The line of the program that began it.
+    /// Source line that began the operation.
     pub at: Option<&'static Location<'static>>,
 }
 
-/// Waits that are listed; more help nobody.
+/// Maximum number of listed waits; a longer list would not help.
 pub(super) const WAITS_MAX: usize = 40;
 
 impl Wait {
@@ -49,7 +49,7 @@ impl Wait {
         }
     }
 
-    /// A rank that has no operation under way.
+    /// Returns the entry of a rank that has no operation in flight.
     pub(super) const fn elsewhere(rank: u32) -> Self {
         Self {
             rank,
@@ -96,7 +96,7 @@ impl fmt::Display for Wait {
             Some(peer) => write!(f, " {preposition} rank {peer}")?,
             None => write!(f, " {preposition} any rank")?,
         }
-        // A communicator's collectives have the odd number next to its own.
+        // The collectives of a communicator have the odd number next to its own.
         if self.comm % 2 == 1 {
             write!(f, ", a collective of communicator {}", self.comm - 1)?;
         } else {

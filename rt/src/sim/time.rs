@@ -1,4 +1,4 @@
-//! Time as a rank sees it, and computations that take it.
+//! Time as a rank sees it, and computations that take time.
 
 use std::{
     pin::Pin,
@@ -10,21 +10,22 @@ use std::{
 use super::Host;
 use crate::{clock::Time, comm::Comm, executor::poll_proceed, shared::Shared};
 
-/// What time it is on this rank's clock: virtual where ranks are simulated, else since the runtime was made.
+/// Returns the time of this rank's clock: virtual time if ranks are simulated, otherwise the time since the runtime was
+/// made.
 #[must_use]
 pub fn now(comm: &Comm) -> Duration {
     comm.shared().clock.now().since(Time::default())
 }
 
-/// How often this rank's host was at work, or its agent while it computed; 0 where ranks are real.
+/// Returns how many turns this rank's simulated host has made. Returns 0 if ranks are real.
 #[must_use]
 pub fn turns(comm: &Comm) -> u64 {
     comm.shared().host.as_ref().map_or(0, Host::turns)
 }
 
-/// Computes for `time`: a rank that is simulated does nothing else meanwhile, in virtual time; a real one spins for as long.
+/// Computes for `time`. A simulated rank does nothing else meanwhile, in virtual time; a real one spins for that time.
 ///
-/// It must be awaited by the rank's own function, or by a task of its own: whoever polls it is busy.
+/// The rank's own function or a spawned task must await it, because polling it keeps the rank busy.
 pub fn compute(comm: &Comm, time: Duration) -> impl Future<Output = ()> + Send + use<> {
     Compute {
         shared: Arc::clone(comm.shared()),
