@@ -1,95 +1,95 @@
-//! Choices of one among few.
+//! Settings with a fixed set of named values.
 
 /// A value that has a name.
 pub(super) trait Named: Copy + PartialEq + 'static {
-    /// All values, in the order in which people are told of them.
+    /// All values, in the order in which they are listed for users.
     const ALL: &'static [(&'static str, Self)];
 }
 
-/// The value of this name.
+/// Returns the value with this name.
 pub(super) fn named<T: Named>(name: &str) -> Option<T> {
     let found = T::ALL.iter().find(|(known, _)| *known == name);
     found.map(|(_, value)| *value)
 }
 
-/// The name of a value.
+/// Returns the name of a value.
 pub(super) fn name_of<T: Named>(value: &T) -> String {
     let found = T::ALL.iter().find(|(_, known)| known == value);
     found.expect("every value has a name").0.to_owned()
 }
 
-/// Which driver carries what ranks say to each other.
+/// Driver that carries the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FabricChoice {
-    /// Shared memory, as long as all ranks are on one node.
+    /// Shared memory, which requires that all ranks are on one node.
     #[default]
     Auto,
     /// Shared memory.
     Shm,
-    /// BXI, or whatever else has a Portals 4 library.
+    /// BXI, or any other network with a Portals 4 library.
     Portals,
     /// InfiniBand or RoCE.
     Verbs,
-    /// Shared memory within each node, Portals between them.
+    /// Shared memory within each node, and Portals between nodes.
     ShmPortals,
-    /// Shared memory within each node, InfiniBand or RoCE between them.
+    /// Shared memory within each node, and InfiniBand or RoCE between nodes.
     ShmVerbs,
 }
 
-/// How the reactor sleeps.
+/// Method by which the reactor sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReactorChoice {
-    /// `uring` if the kernel has what it takes, else `epoll`.
+    /// `uring` if the kernel supports it, otherwise `epoll`.
     #[default]
     Auto,
-    /// One `io_uring_enter`; an error where that is missing or forbidden.
+    /// One `io_uring_enter`. Fails if io_uring is missing or forbidden.
     Uring,
     /// One `epoll_wait`.
     Epoll,
 }
 
-/// Who drives the reactor.
+/// What drives progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgressMode {
     /// `block_on` while it waits, and an agent thread while the application computes.
     #[default]
     Thread,
-    /// `block_on` alone: nothing moves while the application computes.
+    /// `block_on` alone: there is no progress while the application computes.
     Inline,
     /// A task that the application spawns on tokio.
     Tokio,
 }
 
-/// Who carries collectives on.
+/// What executes collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Executor {
-    /// Adapters, where they run task lists by themselves and a collective is long enough; else as by messages.
+    /// Adapters, if they run task lists by themselves and the collective is long enough; otherwise like `Messages`.
     #[default]
     Offload,
-    /// Adapters, also of the shortest ones; elsewhere as by messages.
+    /// Adapters, also for the shortest collectives; without task lists like `Messages`.
     Lists,
-    /// Whoever makes turns: an application that waits, or the agent while it computes.
+    /// The threads that make turns: a waiting application thread, or the agent while the application computes.
     Messages,
-    /// Nobody but the polls of their futures: the baseline to compare with.
+    /// Only polls of their futures. This is the baseline for comparisons.
     Host,
 }
 
-/// How the bytes of an offered message travel.
+/// Method of transferring an offered message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rendezvous {
-    /// By what works: get, else put, else fragments.
+    /// The first one that works: get, put, or fragments.
     #[default]
     Auto,
     /// The receiver reads the sender's memory.
     Get,
-    /// The sender writes the receiver's memory.
+    /// The sender writes to the receiver's memory.
     Put,
-    /// In messages, copied twice.
+    /// The sender sends the bytes in messages, which copies them twice.
     Fragments,
 }
 

@@ -1,4 +1,4 @@
-//! Every setting: one typed table, read from the environment, overridden by the builder, printed by `ripstop info`.
+//! All settings in one typed table: read from the environment, overridden by the builder, printed by `ripstop info`.
 
 mod choices;
 mod nearest;
@@ -18,17 +18,17 @@ use crate::{
     error::{Error, ErrorKind, Result},
 };
 
-/// The values.
+/// The values of all settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
     /// `RIPSTOP_FABRIC`.
     pub fabric: FabricChoice,
-    /// `RIPSTOP_PORTALS_LIBRARY`; empty is the loader's.
+    /// `RIPSTOP_PORTALS_LIBRARY`; empty means the loader's choice.
     pub portals_library: String,
     /// `RIPSTOP_PORTALS_ABI`.
     pub portals_abi: String,
-    /// `RIPSTOP_PORTALS_IFACES`; none is the library's default.
+    /// `RIPSTOP_PORTALS_IFACES`; empty means the library's default.
     pub portals_ifaces: Vec<Interface>,
     /// `RIPSTOP_PORTALS_COMPAT`: `off`, `pscom` or `mpc`.
     pub portals_compat: String,
@@ -36,35 +36,35 @@ pub struct Settings {
     pub portals_tags: String,
     /// `RIPSTOP_PORTALS_EVENTS`.
     pub portals_events: u32,
-    /// `RIPSTOP_PORTALS_SLABS`: how many, and bytes of each.
+    /// `RIPSTOP_PORTALS_SLABS`: number of slabs, and bytes of each.
     pub portals_slabs: (usize, usize),
-    /// `RIPSTOP_VERBS_DEVICE`; empty is any.
+    /// `RIPSTOP_VERBS_DEVICE`; empty means any.
     pub verbs_device: String,
-    /// `RIPSTOP_VERBS_GID_INDEX`, for all adapters or for each; none is RoCE v2 over IPv4, where there is one.
+    /// `RIPSTOP_VERBS_GID_INDEX`, for all adapters or for each. Empty means RoCE v2 over IPv4, if it exists.
     pub verbs_gid_index: Vec<u8>,
     /// `RIPSTOP_CONNECT`.
     pub connect: String,
     /// `RIPSTOP_PATTERN`.
     pub pattern: Pattern,
-    /// `RIPSTOP_VERBS_CONNECTIONS`; `None` is by what the adapter has.
+    /// `RIPSTOP_VERBS_CONNECTIONS`; `None` means the adapter's maximum.
     pub verbs_connections: Option<usize>,
-    /// `RIPSTOP_VERBS_PINNED`, bytes.
+    /// `RIPSTOP_VERBS_PINNED`, in bytes.
     pub verbs_pinned: usize,
     /// `RIPSTOP_REACTOR`.
     pub reactor: ReactorChoice,
     /// `RIPSTOP_PROGRESS`.
     pub progress: ProgressMode,
-    /// `RIPSTOP_EAGER_MAX`, bytes; `None` is by cost.
+    /// `RIPSTOP_EAGER_MAX`, in bytes; `None` decides by cost.
     pub eager_max: Option<usize>,
     /// `RIPSTOP_RENDEZVOUS`.
     pub rendezvous: Rendezvous,
     /// `RIPSTOP_SINGLE_COPY`.
     pub single_copy: bool,
-    /// `RIPSTOP_SHM_RANKS`; `None` is all of a node.
+    /// `RIPSTOP_SHM_RANKS`; `None` means all ranks of a node.
     pub shm_ranks: Option<u32>,
-    /// `RIPSTOP_LOOPBACK`; `None` is by cost.
+    /// `RIPSTOP_LOOPBACK`; `None` decides by cost.
     pub loopback: Option<bool>,
-    /// `RIPSTOP_SPIN_US_MAX`; `None` is by measurement.
+    /// `RIPSTOP_SPIN_US_MAX`; `None` decides by measurement.
     pub spin_max: Option<Duration>,
     /// `RIPSTOP_UNEXPECTED_BYTES`.
     pub unexpected_bytes: usize,
@@ -72,47 +72,47 @@ pub struct Settings {
     pub unexpected_messages: usize,
     /// `RIPSTOP_DETECT_MS`.
     pub detect: Duration,
-    /// `RIPSTOP_BOOT`; empty is by discovery.
+    /// `RIPSTOP_BOOT`; empty means discovery.
     pub boot: String,
     /// `RIPSTOP_BOOT_TIMEOUT`.
     pub boot_timeout: Duration,
     /// `RIPSTOP_COLLECTIVES`.
     pub collectives: Executor,
-    /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the algorithms that are named, by their collective.
+    /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the selected algorithms, by collective.
     algorithms: BTreeMap<&'static str, String>,
     sources: BTreeMap<&'static str, Source>,
 }
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// Nobody said anything.
+    /// The default.
     Default,
-    /// A variable of the environment.
+    /// An environment variable.
     Environment,
     /// The runtime's builder.
     Builder,
 }
 
-/// A row of the table.
+/// A row of the printed table.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Row {
-    /// The variable.
+    /// Name of the variable.
     pub name: &'static str,
-    /// Its value now.
+    /// Present value.
     pub value: String,
-    /// Where that came from.
+    /// Origin of the value.
     pub source: Source,
-    /// What it may be.
+    /// Allowed values.
     pub range: &'static str,
-    /// What it does.
+    /// Meaning of the setting.
     pub meaning: &'static str,
 }
 
 impl Settings {
-    /// What holds when nobody says anything.
+    /// Returns the default settings.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -149,10 +149,10 @@ impl Settings {
         }
     }
 
-    /// The defaults, and what the environment says.
+    /// Returns the defaults, overridden by the environment.
     ///
     /// # Errors
-    /// A `RIPSTOP_*` variable that does not exist or has a bad value: named, with what it may be.
+    /// A `RIPSTOP_*` variable does not exist or has a bad value. The error names it, with the allowed values.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(std::env::vars_os().filter_map(|(name, value)| {
             Some((
@@ -162,10 +162,10 @@ impl Settings {
         }))
     }
 
-    /// As [`from_environment`](Self::from_environment), from any list of variables.
+    /// Like [`from_environment`](Self::from_environment), with the given variables.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`from_environment`](Self::from_environment).
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
         let mut settings = Self::new();
         for (name, value) in variables {
@@ -176,10 +176,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Sets one by its name, as the builder.
+    /// Sets a setting by its name, on behalf of the builder.
     ///
     /// # Errors
-    /// No such variable, or a bad value: with what there is, or what it may be.
+    /// There is no such variable, or the value is bad. The error lists what is allowed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         self.put(name, value, Source::Builder)
     }
@@ -199,7 +199,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The algorithm that is named for a collective, if one is.
+    /// Returns the algorithm selected for a collective, if any.
     #[must_use]
     pub fn algorithm(&self, collective: &str) -> Option<&str> {
         self.algorithms.get(collective).map(String::as_str)
@@ -226,7 +226,7 @@ impl Settings {
         Some(())
     }
 
-    /// How much there may be of messages that nobody has asked for yet.
+    /// Returns the size of the store for unexpected messages.
     pub(crate) fn store(&self) -> Store {
         Store {
             bytes: self.unexpected_bytes,
@@ -234,7 +234,7 @@ impl Settings {
         }
     }
 
-    /// Whether this variable has a value other than its default.
+    /// Returns true if this variable was set.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         self.sources.contains_key(name)
     }
@@ -243,7 +243,7 @@ impl Settings {
         u64::try_from(self.detect.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The whole table.
+    /// Returns all rows of the table.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         let row = |spec: &Spec| Row {
@@ -261,7 +261,7 @@ impl Settings {
     }
 }
 
-/// No setting has this name.
+/// Returns the error for a name that is not a setting.
 fn unknown(name: &str) -> String {
     let names = || TABLE.iter().map(|spec| spec.name);
     match nearest(name, names().chain(OTHERS.iter().copied())) {

@@ -1,15 +1,15 @@
-//! The name that was meant by a mistyped one.
+//! Suggests the name that was probably meant by a mistyped one.
 
-/// The name that is nearest to `typed`, if one is near enough to have been meant.
+/// Returns the name that is closest to `typed`, if it is close enough.
 pub(super) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let of = |name: &'a str| (distance(typed.as_bytes(), name.as_bytes()), name);
     let (distance, name) = names.map(of).min_by_key(|(distance, _)| *distance)?;
-    // All have a beginning in common, which says nothing.
+    // All names share the prefix, so it does not count.
     let length = name.len().saturating_sub("RIPSTOP_".len());
     (distance <= (length / 3).clamp(1, 3)).then_some(name)
 }
 
-/// How many letters are to be put in, taken out, replaced, or swapped with the next one.
+/// Returns the edit distance: insertions, deletions, replacements, and swaps of adjacent letters.
 fn distance(one: &[u8], other: &[u8]) -> usize {
     let mut before = vec![0; other.len() + 1];
     let mut above: Vec<usize> = (0..=other.len()).collect();

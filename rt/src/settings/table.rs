@@ -1,4 +1,4 @@
-//! The table: what each variable may be, and where its value is kept.
+//! The table of settings: name, range, meaning and field of each variable.
 
 use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 
@@ -18,7 +18,7 @@ pub(super) struct Spec {
     pub(super) get: fn(&Settings) -> String,
 }
 
-/// What the launcher sets for its ranks, what says how tests run, and what the software Portals reads by itself; not settings.
+/// Variables that are not settings: set by the launcher for its ranks, used by tests, or read by the software Portals.
 pub(super) const OTHERS: &[&str] = &[
     "RIPSTOP_PORTALS_CORE",
     "RIPSTOP_PORTALS_CUT",
@@ -44,7 +44,7 @@ pub(super) const OTHERS: &[&str] = &[
     "RIPSTOP_SIM_SEEDS",
 ];
 
-/// The row of a field: how its value is read, and how it is printed.
+/// Makes the row of a field: how its value is parsed, and how it is printed.
 macro_rules! row {
     ($field:ident: $name:literal, $range:literal, $meaning:literal, $read:expr, $print:expr) => {
         Spec {
@@ -60,7 +60,7 @@ macro_rules! row {
     };
 }
 
-/// The row of a collective. The names are those of the crate of collectives, where a test compares them.
+/// Makes the row of a collective. The names are those of the crate `ripstop-collectives`, where a test compares them.
 macro_rules! algorithm {
     ($name:literal, $collective:literal, $names:literal) => {
         Spec {
@@ -323,14 +323,14 @@ fn text(value: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// One to four, each once.
+/// Parses one to four interfaces, each different.
 fn interfaces(value: &str) -> Option<Vec<Interface>> {
     let all: Vec<_> = value.split(',').map(interface).collect::<Option<_>>()?;
     let once = |at: usize| all[..at].iter().all(|one| one.number != all[at].number);
     (all.len() <= 4 && (0..all.len()).all(once)).then_some(all)
 }
 
-/// A number, and a weight if it has one.
+/// Parses a number with an optional weight.
 fn interface(text: &str) -> Option<Interface> {
     let text = text.trim();
     let (number, weight) = text.split_once(':').unwrap_or((text, "1"));
