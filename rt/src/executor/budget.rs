@@ -1,9 +1,10 @@
-//! How often futures may be ready in a row before others have their turn.
+//! Limits how often futures may be ready in a row before other work gets its turn.
 //!
-//! A future that is ready whenever it is polled never gives its thread back: a loop around it would keep the engine, timers,
-//! tasks and the requests of peers waiting for ever. So each thread counts the polls of futures, and one in [`POLLS_MAX`] is
-//! not ready, whatever it waits for: it wakes itself and lets its executor go on. An executor of this crate refills the count
-//! when it begins to poll. Other executors know nothing of the count, and need not: it begins anew when it is used up.
+//! A future that is ready whenever it is polled never yields its thread: a loop around it would starve the engine,
+//! timers, tasks and the requests of peers. So each thread counts the polls of futures, and one in [`POLLS_MAX`] is not
+//! ready, whatever it waits for: it wakes itself and lets its executor continue. An executor of this crate refills the
+//! count when it begins to poll. Other executors do not know of the count and need not, because it restarts when it is
+//! used up.
 
 use std::{
     cell::Cell,
@@ -11,16 +12,17 @@ use std::{
     task::{Context, Poll},
 };
 
-/// As many as take a thread some microseconds. What the executor does in between then costs less than a hundredth.
+/// Number of polls between two yields, which take a thread a few microseconds. The executor's work in between then
+/// costs less than 1 %.
 const POLLS_MAX: u32 = 128;
 
 thread_local! {
-    /// Polls that are left; the last one is not ready.
+    /// Polls left. The last one is not ready.
     static LEFT: Cell<u32> = const { Cell::new(POLLS_MAX) };
 }
 
-/// Asked by every future at the beginning of its poll, also where it is about to be ready. Pending when others come first; then
-/// the future is polled again.
+/// Called by every future at the beginning of its poll, even if it is about to be ready. Returns pending if other work
+/// comes first, and then wakes the future to be polled again.
 #[inline]
 pub fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
     let left = LEFT.get() - 1;
@@ -32,13 +34,13 @@ pub fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
     }
 }
 
-/// For an `async fn` that may return without waiting for anything.
+/// Yields if necessary. For an `async fn` that may return without waiting.
 #[inline]
 pub async fn proceed() {
     poll_fn(|cx| poll_proceed(cx)).await;
 }
 
-/// An executor begins to poll: what was polled before had its turn.
+/// Refills the count when an executor begins to poll, because other work has had its turn.
 #[inline]
 pub(crate) fn refill() {
     LEFT.set(POLLS_MAX);

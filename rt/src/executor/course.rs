@@ -1,7 +1,7 @@
-//! Futures that go on by themselves, also where no task of the application is polled.
+//! Futures that proceed in the background, even if the application polls no task.
 //!
-//! A course is the waker of what it waits for: the thread that wakes it goes on with it, in the middle of the turn that woke it.
-//! So it needs no executor, and goes on in every progress mode. It runs code of this library only.
+//! A course is the waker of whatever it waits for. The thread that wakes it also polls it, in the middle of the turn
+//! that woke it. So a course needs no executor, and proceeds in every progress mode. It runs only code of this library.
 
 use std::{
     cell::RefCell,
@@ -17,9 +17,9 @@ use std::{
 use super::{poll_proceed, without_turns};
 use crate::shared::contain;
 
-/// A future that was started when it was made, and goes on by itself.
+/// A future that starts when it is made, and proceeds in the background.
 ///
-/// Dropping it lets it go on; what it comes to is dropped then, as soon as it has come to that.
+/// Dropping it does not stop it; its result is then dropped as soon as it is available.
 #[must_use = "await it, or drop it to let it go on by itself"]
 pub struct Course<T: Send + 'static> {
     state: Arc<State<T>>,
@@ -29,28 +29,28 @@ struct State<T>(Mutex<Stage<T>>);
 
 enum Stage<T> {
     UnderWay {
-        /// The thread that goes on with it has it meanwhile.
+        /// The rest of the work; `None` while a thread polls it.
         rest: Option<Rest<T>>,
-        /// It was woken, and no thread has gone on with it since then.
+        /// True if it was woken and no thread has polled it since.
         woken: bool,
         reader: Reader,
     },
-    /// A panic goes to the task that awaits it.
+    /// The result. A panic is passed to the task that awaits it.
     Over(thread::Result<T>),
     Taken,
 }
 
 enum Reader {
-    /// No task has asked yet.
+    /// No task has awaited the course yet.
     None,
     Waits(Waker),
-    /// The handle is gone: what it comes to is dropped.
+    /// The handle was dropped, so the result will be dropped.
     Gone,
 }
 
 type Rest<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What is left to do without the lock when a future was polled: wakers and results may run code of the application.
+/// What remains to be done after a poll, without the lock, because wakers and results may run application code.
 enum After<T> {
     Nothing,
     Wake(Waker),
@@ -58,7 +58,7 @@ enum After<T> {
 }
 
 impl<T: Send + 'static> Course<T> {
-    /// Starts it. What it waits for keeps it in flight from now on.
+    /// Starts a course. Whatever it waits for keeps it alive from now on.
     pub fn new(rest: impl Future<Output = T> + Send + 'static) -> Self {
         let state = Arc::new(State(Mutex::new(Stage::UnderWay {
             rest: Some(Box::pin(rest)),
@@ -69,7 +69,7 @@ impl<T: Send + 'static> Course<T> {
         Self { state }
     }
 
-    /// Whether awaiting it would not wait.
+    /// Returns true if awaiting it would not wait.
     #[must_use]
     pub fn is_done(&self) -> bool {
         !matches!(*self.state.lock(), Stage::UnderWay { .. })
@@ -84,7 +84,7 @@ impl<T: Send + 'static> Drop for Course<T> {
             over => Ok(mem::replace(over, Stage::Taken)),
         };
         drop(stage);
-        drop(left); // without the lock: a task, or a communicator, may go with it
+        drop(left); // without the lock, because this may drop a task or a communicator
     }
 }
 
@@ -115,7 +115,7 @@ impl<T> State<T> {
         };
         let before = mem::replace(reader, next);
         drop(stage);
-        drop(before); // without the lock: a task may go with it
+        drop(before); // without the lock, because this may drop a task
         Poll::Pending
     }
 
@@ -142,7 +142,8 @@ trait GoOn {
 }
 
 impl<T: Send + 'static> GoOn for State<T> {
-    /// One thread goes on with it, without the lock. A thread that wakes it meanwhile leaves word, also if that is the same one.
+    /// Polls the course, without the lock. Only one thread does so at a time. If a thread wakes it meanwhile, even the
+    /// same thread, it only sets a flag.
     fn go_on(self: Arc<Self>) {
         loop {
             let taken = self.lock().take_up();
@@ -163,12 +164,12 @@ impl<T: Send + 'static> GoOn for State<T> {
 }
 
 thread_local! {
-    /// Courses that were woken while this thread goes on with another one; `None` while it goes on with none.
+    /// Courses woken while this thread polls another one; `None` while it polls none.
     static LATER: RefCell<Option<VecDeque<Arc<dyn GoOn>>>> = const { RefCell::new(None) };
 }
 
-/// Goes on with a course on this thread: at once, or after the one that this thread is in, as a chain of thousands that complete
-/// each other would need as many stack frames.
+/// Polls a course on this thread: immediately, or after the course that this thread is already polling. Otherwise a
+/// chain of thousands of courses that complete each other would need as many stack frames.
 fn run(course: Arc<dyn GoOn>) {
     let first = LATER.try_with(|later| match &mut *later.borrow_mut() {
         Some(later) => {
@@ -183,7 +184,7 @@ fn run(course: Arc<dyn GoOn>) {
     match first {
         Ok(false) => return,
         Ok(true) => {}
-        Err(_) => return course.go_on(), // the thread ends, and keeps nothing for later
+        Err(_) => return course.go_on(), // the thread is ending, so it cannot keep the course for later
     }
     let mut next = Some(course);
     while let Some(course) = next {
@@ -192,7 +193,8 @@ fn run(course: Arc<dyn GoOn>) {
     }
 }
 
-/// The next course that was woken meanwhile. With none, this thread goes on with none any more.
+/// Returns the next course that was woken meanwhile. If there is none, records that this thread polls no course any
+/// more.
 fn take_later() -> Option<Arc<dyn GoOn>> {
     let taken = LATER.try_with(|later| {
         let mut later = later.borrow_mut();
@@ -212,7 +214,7 @@ impl<T> Stage<T> {
         }
     }
 
-    /// What is left to do, if it was woken and no other thread is at it.
+    /// Takes the rest of the work, if the course was woken and no other thread polls it.
     fn take_up(&mut self) -> Option<Rest<T>> {
         match self {
             Self::UnderWay { rest, woken, .. } if *woken => {
@@ -224,7 +226,8 @@ impl<T> Stage<T> {
         }
     }
 
-    /// The future, if it is over, and what is left to do.
+    /// Puts the rest of the work back after a poll. Returns the future if the course has ended, and what remains to be
+    /// done.
     fn lay_down(
         &mut self,
         left: Rest<T>,
@@ -308,7 +311,7 @@ mod tests {
         assert_eq!(poll(course), Poll::Ready(7));
     }
 
-    /// The last task that awaits it is woken, and none that awaited it before.
+    /// Only the last task that awaits it is woken, and no task that awaited it before.
     #[test]
     fn it_goes_on_on_the_thread_that_wakes_it_and_wakes_the_task_that_awaits_it_last() {
         let (waker, wakers) = mpsc::channel();
@@ -354,7 +357,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&kept), 1);
     }
 
-    /// A course that waits until [`open`] is called, and its waker.
+    /// Returns a course that waits until [`open`] is called, and its waker.
     fn gated<T: Send + 'static>(value: T) -> (Course<T>, Waker) {
         let (waker, wakers) = mpsc::channel();
         let mut value = Some(value);
@@ -382,7 +385,7 @@ mod tests {
             };
             waker.wake_by_ref();
             drop(course);
-            // The waker is still there.
+            // The waker still exists.
             assert_eq!(Arc::strong_count(&kept), 1);
             drop(waker);
         }

@@ -1,7 +1,7 @@
-//! Wake-ups of threads and tasks, in every order that matters: `cargo xtask loom`.
+//! Loom models of wake-ups of threads and tasks, in every relevant interleaving: `cargo xtask loom`.
 //!
-//! A wake-up that is lost leaves a thread asleep for ever, which loom reports as a deadlock. A model with `should_panic` leaves
-//! out what it is named after, and shows that the one before it can fail.
+//! A lost wake-up leaves a thread asleep forever, which loom reports as a deadlock. A model with `should_panic` leaves
+//! out the step in its name, and shows that the model before it can fail.
 
 use std::{
     collections::VecDeque,
@@ -33,7 +33,7 @@ impl Bell for sync::Thread {
     }
 }
 
-/// A thread in `block_on` waits for two wake-ups, each about one more of a count that nothing else orders.
+/// A thread in `block_on` waits for two wake-ups. Each announces one increment of a count that nothing else orders.
 fn waits_for_two_wake_ups(
     rest: impl Fn(&Parker<sync::Thread>, &sync::Thread) + Sync + Send + 'static,
 ) {
@@ -99,7 +99,7 @@ fn a_thread_is_woken_wherever_it_waits() {
         let waker = Waker::from(Arc::clone(&parker));
         let ringing = bell.clone();
         let waking = thread::spawn(move || {
-            ringing.ring(); // something else ends the sleep in the seat
+            ringing.ring(); // another event ends the sleep in the seat
             waker.wake();
         });
         while !parker.take() {
@@ -128,7 +128,7 @@ impl Tasks {
         self.ready.lock().unwrap().pop_front()
     }
 
-    /// Runs what is ready until somebody says that the end has come.
+    /// Runs ready tasks until `end` is set.
     fn serve(&self, end: &AtomicBool) {
         while !end.load(SeqCst) {
             match self.next() {
@@ -146,7 +146,7 @@ impl Queue for Tasks {
     }
 }
 
-/// Ready when `count` is 2.
+/// A future that is ready when `count` is 2.
 struct Counting {
     tasks: Arc<Tasks>,
     count: Arc<AtomicUsize>,
@@ -182,7 +182,7 @@ struct Counted {
     waker: Waker,
 }
 
-/// A task that has been polled once.
+/// Returns a task that has been polled once.
 fn counting() -> Counted {
     let tasks = Tasks::new();
     let (count, end) = (

@@ -1,5 +1,8 @@
-//! Runs futures: [`block_on()`] on the caller's thread, spawned tasks on whatever threads are in `block_on`, or drive the
-//! runtime on tokio, and [courses](Course) on the threads that wake them.
+//! Executors of futures.
+//!
+//! - [`block_on()`] runs a future on the caller's thread.
+//! - Spawned tasks run on the threads that are in `block_on`, or that drive the runtime on tokio.
+//! - [Courses](Course) run on the threads that wake them.
 
 mod block_on;
 mod budget;

@@ -1,4 +1,4 @@
-//! Wakes a thread in `block_on`, wherever it waits.
+//! Wakes a thread in `block_on`, wherever it sleeps.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -10,18 +10,18 @@ use crate::{
     sync::{self, AtomicBool, AtomicU8, Thread},
 };
 
-/// One thread in `block_on`.
+/// State of one thread in `block_on`.
 #[derive(Debug)]
 pub(crate) struct Parker<B = Notifier> {
     woken: AtomicBool,
-    /// Where the thread waits: one of the constants below.
+    /// Where the thread sleeps: one of the constants below.
     at: AtomicU8,
     thread: Thread,
-    /// Ends the sleep in the seat.
+    /// Notifier that ends the sleep in the seat.
     bell: B,
 }
 
-/// What ends a sleep in the seat, or the next one if there is none.
+/// Ends a sleep in the seat, or the next one if there is none.
 pub(crate) trait Bell {
     fn ring(&self);
 }
@@ -31,7 +31,7 @@ const IN_SEAT: u8 = 1;
 const PARKED: u8 = 2;
 
 impl<B> Parker<B> {
-    /// For the calling thread; woken from the start, so that its future is polled.
+    /// Creates the state of the calling thread. It is woken from the start, so that its future is polled.
     pub(crate) fn new(bell: B) -> Self {
         Self {
             woken: AtomicBool::new(true),
@@ -45,14 +45,14 @@ impl<B> Parker<B> {
         self.woken.load(Ordering::SeqCst)
     }
 
-    /// Takes the wake-up, if there is one.
+    /// Takes the wake-up. Returns true if there was one.
     pub(crate) fn take(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::SeqCst)
     }
 
-    /// The thread sleeps in the seat, unless it was woken.
+    /// Sleeps in the seat, unless the thread was woken.
     pub(crate) fn sit(&self, sleep: impl FnOnce()) {
-        // Against the waker's store of `woken` and load of `at`: one of the two sees the other.
+        // Pairs with the waker's store of `woken` and load of `at`: one of the two threads sees the other.
         self.at.store(IN_SEAT, Ordering::SeqCst);
         if !self.is_woken() {
             sleep();
@@ -60,7 +60,7 @@ impl<B> Parker<B> {
         self.at.store(UP, Ordering::SeqCst);
     }
 
-    /// Parks the thread until woken or [`unpark`](Self::unpark)ed; may also end early.
+    /// Parks the thread until it is woken or [`unpark`](Self::unpark)ed. May end early.
     pub(crate) fn park(&self) {
         self.at.store(PARKED, Ordering::SeqCst);
         if !self.is_woken() {

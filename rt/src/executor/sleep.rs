@@ -1,4 +1,4 @@
-//! A future that is ready at a time.
+//! A future that completes at a point in time.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 use super::{drives, poll_proceed};
 use crate::{engine::Sleeper, shared::Shared};
 
-/// Ready after `duration`.
+/// Returns a future that completes after `duration`.
 pub(crate) fn sleep(shared: &Arc<Shared>, duration: Duration) -> Sleep {
     let deadline = shared.clock.now() + duration;
     let sleeper = shared.with(|engine| engine.core.fall_asleep(deadline));
@@ -22,7 +22,7 @@ pub(crate) fn sleep(shared: &Arc<Shared>, duration: Duration) -> Sleep {
     }
 }
 
-/// Made by [`sleep`].
+/// Future made by [`sleep`].
 pub(crate) struct Sleep {
     shared: Arc<Shared>,
     sleeper: Sleeper,

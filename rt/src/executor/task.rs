@@ -18,29 +18,29 @@ use crate::{
 /// A future that runs on the threads that drive the runtime.
 pub(crate) struct Task<Q = Shared> {
     queue: Weak<Q>,
-    /// One of the constants below.
+    /// Scheduling state: one of the constants below.
     state: AtomicU8,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
-/// Where tasks go that are ready to run.
+/// Queue of the tasks that are ready to run.
 pub(crate) trait Queue: Sized {
     fn schedule(&self, task: Arc<Task<Self>>);
 }
 
-/// Waits for a wake-up.
+/// The task waits for a wake-up.
 const IDLE: u8 = 0;
-/// In the run queue.
+/// The task is in the run queue.
 const QUEUED: u8 = 1;
-/// Being polled.
+/// The task is being polled.
 const RUNNING: u8 = 2;
-/// Being polled, and woken meanwhile.
+/// The task is being polled, and was woken meanwhile.
 const AGAIN: u8 = 3;
 
-/// The result of a spawned task: a future of its own. Dropping it lets the task run on by itself.
+/// The result of a spawned task, as a future. Dropping it lets the task run on in the background.
 ///
 /// # Panics
-/// Awaiting it panics when the task did, with the task's panic, and when the runtime ended before the task did.
+/// Awaiting it panics if the task panicked, with the same payload, or if the runtime ended before the task did.
 #[must_use = "await it, or drop it to let the task run by itself"]
 pub struct JoinHandle<T> {
     outcome: Arc<Mutex<Outcome<T>>>,
@@ -50,11 +50,11 @@ pub struct JoinHandle<T> {
 struct Outcome<T> {
     value: Option<thread::Result<T>>,
     waker: Option<Waker>,
-    /// The task is gone, with a value or without.
+    /// True once the task has ended, with a value or without.
     over: bool,
 }
 
-/// Makes the task ready to run.
+/// Creates a task that is ready to run.
 pub(crate) fn spawn<F>(shared: &Arc<Shared>, future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
@@ -87,9 +87,10 @@ pub(super) fn start<Q: Queue + Send + Sync + 'static>(
 }
 
 impl<Q: Queue + Send + Sync + 'static> Task<Q> {
-    /// Polls it once, and puts it back in the queue if it was woken meanwhile.
+    /// Polls the task once, and queues it again if it was woken meanwhile.
     pub(crate) fn run(self: Arc<Self>) {
-        // A swap, not a store, here and wherever the state changes: it sees what was written before any wake-up so far.
+        // A swap, not a store, here and wherever the state changes: it must synchronize with the writes before every
+        // wake-up so far.
         self.state.swap(RUNNING, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));
         let mut future = lock(&self.future);
@@ -114,7 +115,7 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
         }
     }
 
-    /// Drops its future: it will never run again.
+    /// Drops the future of a task that will never run again.
     pub(crate) fn abandon(&self) {
         let future = lock(&self.future).take();
         contain(|| drop(future));
@@ -133,7 +134,8 @@ impl<Q: Queue + Send + Sync + 'static> Wake for Task<Q> {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Written even where it stays the same: a wake-up that only looked could be overtaken by what it is about.
+        // Writes the state even if it does not change. A wake-up that only reads could become visible before the event
+        // that it reports.
         let next = |state| {
             Some(match state {
                 IDLE => QUEUED,
@@ -151,7 +153,7 @@ impl<Q: Queue + Send + Sync + 'static> Wake for Task<Q> {
     }
 }
 
-/// The task's future, whose outcome goes to the handle; a panic too.
+/// The task's future, which stores its outcome, or its panic, in the handle.
 struct Report<F: Future> {
     outcome: Arc<Mutex<Outcome<F::Output>>>,
     future: Pin<Box<F>>,
@@ -172,7 +174,7 @@ impl<F: Future> Future for Report<F> {
     }
 }
 
-/// Whoever awaits it hears of its end, also where the task is dropped with its runtime.
+/// Notifies the task that awaits the outcome, also if this task is dropped with its runtime.
 impl<F: Future> Drop for Report<F> {
     fn drop(&mut self) {
         let mut outcome = lock(&self.outcome);
@@ -210,7 +212,7 @@ impl<T> JoinHandle<T> {
             Some(Err(panic)) => panic::resume_unwind(panic),
             None if outcome.over => panic!("the runtime ended before the task did"),
             None => {
-                // Another task's, it may be, and all that was left of it.
+                // This may be the waker of another task, and the last handle of that task.
                 let before = outcome.waker.replace(waker);
                 drop(outcome);
                 contain(|| drop(before));
