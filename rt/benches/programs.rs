@@ -1,12 +1,13 @@
-//! What small collectives cost as programs: each in a loop that a barrier begins and ends, time per call.
+//! Benchmark of small collectives as programs: each runs in a loop between two barriers, and the time per call is
+//! printed.
 //!
 //! ```text
 //! cargo bench -p ripstop-rt --bench programs --no-run
 //! ripstop run -n 2 --bind core target/release/deps/programs-… -- [barrier|bcast|all_reduce|all_to_all] [BYTES …]
 //! ```
 //!
-//! One JSON line for each operation and length, on rank 0. The programs and their buffers are made once and used again, as a
-//! persistent collective does.
+//! Prints one JSON line for each operation and length, on rank 0. The programs and their buffers are made once and
+//! reused, like in a persistent collective.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -44,7 +45,7 @@ fn main() {
             .collect();
         names.is_empty() || names.iter().any(|word| *word == name)
     };
-    // Alone there is nothing to measure: `cargo test --benches` comes by here.
+    // A single rank has nothing to measure: `cargo test --benches` runs this program, too.
     if world.size() > 1 {
         runtime.block_on(async {
             if wants("barrier") {
@@ -70,7 +71,7 @@ const OPERATIONS: [(&str, Make); 3] = [
     ("all_to_all", all_to_all),
 ];
 
-/// A collective that is called again and again.
+/// A collective that is called repeatedly.
 struct Operation {
     name: &'static str,
     signature: Signature,
@@ -125,7 +126,7 @@ async fn call(
     world.run_program(collective, input, output).await.unwrap()
 }
 
-/// A program in the making; what does not fit ends the bench.
+/// A program under construction. A step that does not fit ends the benchmark.
 struct Making(Builder);
 
 impl Making {
@@ -150,7 +151,7 @@ impl Making {
         self.0.push(Action::Copy { from, into }, &[]).unwrap()
     }
 
-    /// What came from a partner, into what is there.
+    /// Reduces the data from a partner into the present data.
     fn reduce(&mut self, from: Span, into: Span, is_before: bool, after: &[StepId]) -> StepId {
         let side = if is_before { Side::Left } else { Side::Right };
         self.0
@@ -169,7 +170,7 @@ impl Making {
     }
 }
 
-/// Dissemination.
+/// Dissemination barrier.
 fn barrier(world: &Comm) -> Operation {
     let (rank, size) = (world.rank(), world.size());
     let mut making = Making::new(world, 0, 0, 0);
@@ -183,7 +184,7 @@ fn barrier(world: &Comm) -> Operation {
     making.finish("barrier")
 }
 
-/// A binomial tree from rank 0.
+/// Broadcast along a binomial tree from rank 0.
 fn bcast(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
     let mut making = Making::new(world, 0, bytes, 0);
@@ -204,7 +205,7 @@ fn bcast(world: &Comm, bytes: usize) -> Operation {
     making.finish("bcast")
 }
 
-/// Recursive doubling, and halving then doubling for long ones; for a power of two of ranks.
+/// All-reduce by recursive doubling, or for long data by halving and then doubling. Requires a power of two of ranks.
 fn all_reduce(world: &Comm, bytes: usize) -> Operation {
     if bytes >= 256 << 10 {
         halving(world, bytes)
@@ -275,7 +276,7 @@ fn halving(world: &Comm, bytes: usize) -> Operation {
     making.finish("all_reduce")
 }
 
-/// A block of `bytes` to everybody.
+/// All-to-all with a block of `bytes` bytes for each rank.
 fn all_to_all(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
     let mut making = Making::new(world, size * bytes, size * bytes, 0);

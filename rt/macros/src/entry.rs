@@ -1,4 +1,4 @@
-//! `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]`: a plain function around an async one.
+//! Expansion of `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]`: a plain function around an async one.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -101,13 +101,14 @@ pub(crate) fn sim(options: &options::Sim, function: &ItemFn) -> Result<TokenStre
     })
 }
 
-/// The function as it was written, without its attributes: they go to the outer one.
+/// Returns the function as written, without its attributes, which go to the outer function.
 fn inner(function: &ItemFn) -> TokenStream {
     let (signature, body) = (&function.sig, &function.block);
     quote!(#signature #body)
 }
 
-/// What is called on every rank, with the world. Here the type of its error is known, and so whether it has sources.
+/// Returns the code that is called on every rank with the world communicator. The error type is known here, and so
+/// whether it has sources.
 fn rank_function(function: &ItemFn, private: &Path) -> TokenStream {
     let name = &function.sig.ident;
     let called = if function.sig.inputs.is_empty() {
@@ -125,7 +126,7 @@ fn rank_function(function: &ItemFn, private: &Path) -> TokenStream {
     })
 }
 
-/// The same function inside of tokio, if that is asked for.
+/// Wraps the function in a tokio runtime, if requested.
 fn inside(tokio: bool, rank: TokenStream, private: &Path) -> TokenStream {
     if tokio {
         quote!(|world: #private::Comm| #private::on_tokio!(world, #rank))

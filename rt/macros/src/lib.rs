@@ -1,7 +1,7 @@
 //! Attributes and derives of Ripstop: `#[ripstop::main]`, `#[ripstop::test]`, `#[ripstop::sim]` and `#[derive(Wire)]`.
 //!
-//! What they expand to names `::ripstop::__private`. Inside the runtime itself, where there is no `ripstop`, each takes
-//! `crate = "path"`, the path of a module that has `__private` in it.
+//! The expansions use paths under `::ripstop::__private`. Inside the runtime crate, where `ripstop` does not exist,
+//! each macro takes `crate = "path"`, the path of a module that contains `__private`.
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, ItemFn, parse_macro_input};
@@ -10,13 +10,13 @@ mod entry;
 mod options;
 mod wire;
 
-/// Makes a program of an `async fn main(world: Comm)`.
+/// Turns an `async fn main(world: Comm)` into a program.
 ///
-/// Every rank runs it, with the communicator of all ranks. It may return `()` or a `Result`: an error is printed with its
-/// causes, and ends the rank with an exit code other than 0.
+/// Every rank runs it, with the communicator of all ranks. It may return `()` or a `Result`. An error is printed with
+/// its causes, and the rank then exits with a code other than 0.
 ///
-/// With `#[ripstop::main(tokio)]`, and the cargo feature `tokio` of `ripstop`, all of it is inside of a tokio runtime: its tasks,
-/// timers and sockets work, and the rank waits as fast as without it.
+/// With `#[ripstop::main(tokio)]`, and the cargo feature `tokio` of `ripstop`, everything runs inside a tokio runtime:
+/// its tasks, timers and sockets work, and the rank waits as fast as without it.
 ///
 /// ```ignore
 /// use ripstop::prelude::*;
@@ -34,14 +34,14 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     )
 }
 
-/// Makes a test of an `async fn name(world: Comm)`, run by several ranks under plain `cargo test`.
+/// Turns an `async fn name(world: Comm)` into a test, run by several ranks under plain `cargo test`.
 ///
-/// It may return `()` or a `Result`. The test fails when any rank panics or returns an error. Options:
+/// It may return `()` or a `Result`. The test fails if any rank panics or returns an error. Options:
 ///
-/// - `ranks = 4`: how many; always given, at least 1.
-/// - `process`: each rank is a process of its own. Without it, each is a thread.
-/// - `timeout = 30`: the seconds after which the test fails.
-/// - `tokio`: all of it is inside of a tokio runtime, as with `#[ripstop::main(tokio)]`.
+/// - `ranks = 4`: number of ranks; required, at least 1.
+/// - `process`: each rank is a separate process. Without it, each rank is a thread.
+/// - `timeout = 30`: number of seconds after which the test fails.
+/// - `tokio`: everything runs inside a tokio runtime, as with `#[ripstop::main(tokio)]`.
 ///
 /// ```ignore
 /// use ripstop::prelude::*;
@@ -60,18 +60,19 @@ pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     )
 }
 
-/// Makes a test of an `async fn name(world: Comm)`, run by any number of simulated ranks in virtual time, from a seed.
+/// Turns an `async fn name(world: Comm)` into a test, run by any number of simulated ranks in virtual time, from a
+/// seed.
 ///
-/// It may return `()` or a `Result`. The test fails when any rank panics or returns an error, and when ranks wait for each other
-/// for ever; then it prints the line that repeats it. Options:
+/// It may return `()` or a `Result`. The test fails if any rank panics or returns an error, or if ranks wait for each
+/// other forever. Then it prints the command that repeats the run. Options:
 ///
-/// - `ranks = 64`: how many; always given, at least 1.
-/// - `seed = 7`: where all chance comes from; by default a number made of the test's name.
+/// - `ranks = 64`: number of ranks; required, at least 1.
+/// - `seed = 7`: seed of all random decisions; by default a number derived from the test's name.
 /// - `fabric = "bxi"`: a preset of the simulator; `"ideal"` by default.
-/// - `faults = "drop=0.3,kill=3@2ms"`: what goes wrong; nothing by default.
-/// - `datagrams`: losses reach the runtime. Without it the simulated NIC hides them, and only takes longer.
+/// - `faults = "drop=0.3,kill=3@2ms"`: faults to inject; none by default.
+/// - `datagrams`: lost packets reach the runtime. Without it, the simulated NIC recovers them, which takes longer.
 ///
-/// `RIPSTOP_SIM_SEED=n` runs it with that seed, `RIPSTOP_SIM_SEEDS=n` with so many fresh seeds as well.
+/// `RIPSTOP_SIM_SEED=n` runs the test with that seed. `RIPSTOP_SIM_SEEDS=n` also runs it with `n` fresh seeds.
 ///
 /// ```ignore
 /// use ripstop::prelude::*;
@@ -87,11 +88,11 @@ pub fn sim(options: TokenStream, item: TokenStream) -> TokenStream {
     finish(options::Sim::parse(options.into()).and_then(|options| entry::sim(&options, &function)))
 }
 
-/// Lets values of a struct travel in messages.
+/// Allows values of a struct to be sent in messages.
 ///
-/// The struct is `#[repr(C)]` or `#[repr(transparent)]`, is `Copy`, has at least one field, no generic parameters and no
-/// padding, and all its fields are `Wire`; what is missing is a compile error that says so. The derive also implements
-/// `bytemuck::Pod` and `bytemuck::Zeroable`, so do not derive those as well.
+/// The struct must be `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`, with at least one field, no generic
+/// parameters and no padding, and all its fields must be `Wire`. Otherwise a compile error names what is missing. The
+/// derive also implements `bytemuck::Pod` and `bytemuck::Zeroable`, so do not derive those as well.
 ///
 /// ```ignore
 /// #[derive(Clone, Copy, Debug, Wire)]

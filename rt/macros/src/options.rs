@@ -1,4 +1,4 @@
-//! What may be written in the brackets of an attribute.
+//! Options that may be written in the brackets of an attribute.
 
 use proc_macro2::{Span, TokenStream};
 use syn::{
@@ -6,7 +6,7 @@ use syn::{
     parse_quote,
 };
 
-/// Where `__private` is.
+/// Path of the module that contains `__private`.
 pub(crate) struct Crate(Path);
 
 impl Crate {
@@ -28,7 +28,7 @@ impl Crate {
 /// The options of `#[ripstop::main]`.
 pub(crate) struct Main {
     pub(crate) krate: Crate,
-    /// The rank is inside of tokio.
+    /// True if the rank runs inside tokio.
     pub(crate) tokio: bool,
 }
 
@@ -60,9 +60,9 @@ pub(crate) struct Test {
     pub(crate) krate: Crate,
     pub(crate) ranks: usize,
     pub(crate) processes: bool,
-    /// Seconds.
+    /// Time limit, in seconds.
     pub(crate) timeout: Option<u64>,
-    /// The ranks are inside of tokio.
+    /// True if the ranks run inside tokio.
     pub(crate) tokio: bool,
 }
 
@@ -106,9 +106,9 @@ pub(crate) struct Sim {
     pub(crate) krate: Crate,
     pub(crate) ranks: u32,
     pub(crate) seed: Option<u64>,
-    /// A preset.
+    /// Name of a preset.
     pub(crate) fabric: String,
-    /// In short form.
+    /// Faults in short form.
     pub(crate) faults: String,
     pub(crate) datagrams: bool,
 }

@@ -1,4 +1,4 @@
-//! `#[derive(Wire)]`.
+//! Expansion of `#[derive(Wire)]`.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -35,7 +35,7 @@ pub(crate) fn derive(item: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The error, and an implementation all the same: without one every use of the type would be an error of its own.
+/// Returns the error, together with an implementation. Without one, every use of the type would cause another error.
 pub(crate) fn refuse(item: &DeriveInput, error: &Error) -> TokenStream {
     let error = error.to_compile_error();
     let Ok(options) = options::wire(&item.attrs) else {
@@ -47,11 +47,11 @@ pub(crate) fn refuse(item: &DeriveInput, error: &Error) -> TokenStream {
     let (private, name) = (options.private(), &item.ident);
     quote! {
         #error
-        // SAFETY: nothing that contains this compiles.
+        // SAFETY: code that contains this does not compile.
         unsafe impl #private::bytemuck::Zeroable for #name {}
-        // SAFETY: nothing that contains this compiles.
+        // SAFETY: code that contains this does not compile.
         unsafe impl #private::bytemuck::Pod for #name {}
-        // SAFETY: nothing that contains this compiles.
+        // SAFETY: code that contains this does not compile.
         unsafe impl #private::Wire for #name {
             const SIG: #private::TypeSig = #private::TypeSig::unsigned(1);
         }
