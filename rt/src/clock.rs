@@ -1,4 +1,4 @@
-//! Time, so that a simulation can own it. Nothing else in this crate asks the system what time it is.
+//! The clock of the runtime, so that a simulation can control it. No other code in this crate reads the system's time.
 
 use std::{
     ops::Add,
@@ -9,28 +9,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A moment, in nanoseconds since its [`Clock`] was made. Moments of different clocks cannot be compared.
+/// A point in time, in nanoseconds since its [`Clock`] was made. Times of different clocks cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Time(u64);
 
 impl Time {
-    /// The moment that lies `nanos` ns after the making of the clock.
+    /// Returns the time `nanos` nanoseconds after the clock was made.
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the making of the clock.
+    /// Returns the nanoseconds since the clock was made.
     pub(crate) const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// From `earlier` until this moment; zero when it is not earlier.
+    /// Returns the duration from `earlier` until this time; zero if `earlier` is later.
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Saturating: a duration too long to count (584 years) gives the last moment there is.
+/// Saturates: a duration too long to count (584 years) gives the last possible time.
 impl Add<Duration> for Time {
     type Output = Self;
 
@@ -39,7 +39,7 @@ impl Add<Duration> for Time {
     }
 }
 
-/// What tells the time. Clones tell the same time.
+/// A source of time. Clones return the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock(Source);
 
@@ -48,14 +48,14 @@ enum Source {
     System {
         start: Instant,
     },
-    /// Somebody else moves it on.
+    /// A clock that other code advances.
     Virtual {
         nanos: Arc<AtomicU64>,
     },
 }
 
 impl Clock {
-    /// The system's monotonic clock, starting at 0 now.
+    /// Returns the system's monotonic clock, starting at 0 now.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the one place that may ask"
@@ -66,18 +66,18 @@ impl Clock {
         })
     }
 
-    /// A clock that tells what `nanos` says, which never goes back.
+    /// Returns a clock that shows the value of `nanos`, which must never decrease.
     pub(crate) fn of(nanos: Arc<AtomicU64>) -> Self {
         Self(Source::Virtual { nanos })
     }
 
-    /// A clock that stands at 0 until it is told to [`advance`](Self::advance).
+    /// Returns a clock that stays at 0 until [`advance`](Self::advance) is called.
     #[cfg(test)]
     pub(crate) fn manual() -> Self {
         Self::of(Arc::default())
     }
 
-    /// What time it is. Never goes back.
+    /// Returns the present time. Never decreases.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the one place that may ask"
@@ -91,10 +91,10 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock, and all its clones, forward.
+    /// Advances a manual clock and all its clones.
     ///
     /// # Panics
-    /// When this is the system's clock, which goes by itself.
+    /// Panics if this is the system's clock.
     #[cfg(test)]
     pub(crate) fn advance(&self, by: Duration) {
         match &self.0 {

@@ -1,24 +1,24 @@
-//! The numbers of communicators. All ranks of one have the same, which is new to all of them: each proposes one, the greatest is
-//! taken if it is new everywhere, and otherwise they look further on.
+//! Context ids, the numbers of communicators. All ranks of a communicator use the same number, which is new to all of
+//! them: each rank proposes one, and the greatest is taken if it is new on every rank. Otherwise they try greater ones.
 
 use std::{
     collections::BTreeSet,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Contexts that this runtime's communicators have or had. None is used twice: a message to a communicator that was dropped
-/// here may still wait or be on its way.
+/// Context ids that communicators of this runtime have or had. No id is used twice, because a message to a communicator
+/// that was dropped here may still be queued or in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts(Mutex<Used>);
 
-/// A set of even numbers from 2 on: everything below `below`, and `above`.
+/// A set of even numbers from 2 on: all numbers below `below`, and those in `above`.
 #[derive(Debug)]
 struct Used {
     below: u32,
     above: BTreeSet<u32>,
 }
 
-/// What a rank proposes that has no number left. No communicator has an odd one, and none is greater.
+/// Proposal of a rank that has no number left. It is odd and greater than every valid id.
 pub(crate) const NONE_LEFT: u32 = u32::MAX;
 
 impl Default for Used {
@@ -31,7 +31,7 @@ impl Default for Used {
 }
 
 impl Used {
-    /// Whether it was new.
+    /// Adds a number. Returns true if it was new.
     fn insert(&mut self, ctx: u32) -> bool {
         let new = ctx.is_multiple_of(2) && ctx >= self.below && self.above.insert(ctx);
         while self.above.remove(&self.below) {
@@ -40,7 +40,7 @@ impl Used {
         new
     }
 
-    /// The least number from `from` on that was never used.
+    /// Takes the least number from `from` on that was never used.
     fn take_next(&mut self, from: u32) -> Option<u32> {
         let mut ctx = from.max(self.below).checked_next_multiple_of(2)?;
         while !self.insert(ctx) {
@@ -51,17 +51,17 @@ impl Used {
 }
 
 impl Contexts {
-    /// The least number from `from` on that was never used here, or [`NONE_LEFT`].
+    /// Returns the least number from `from` on that was never used here, or [`NONE_LEFT`].
     pub(crate) fn propose(&self, from: u32) -> u32 {
         self.lock().take_next(from).unwrap_or(NONE_LEFT)
     }
 
-    /// Whether the greatest number that was proposed is new here, which it is no more then.
+    /// Marks the agreed number as used. Returns true if it was new here.
     pub(crate) fn accept(&self, agreed: u32, proposed: u32) -> bool {
         agreed != NONE_LEFT && (agreed == proposed || self.lock().insert(agreed))
     }
 
-    /// Where to look when a number was not new everywhere.
+    /// Returns where to continue if a number was not new on every rank.
     pub(crate) fn after(ctx: u32) -> Option<u32> {
         (ctx & !1).checked_add(2)
     }
@@ -70,7 +70,7 @@ impl Contexts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As if nearly all numbers were used: these are left.
+    /// Marks nearly all numbers as used: `count` are left.
     #[cfg(test)]
     pub(crate) fn leave(&self, count: u32) {
         self.lock().below = NONE_LEFT - 2 * count + 1;

@@ -1,4 +1,4 @@
-//! How it is known that a rank has failed.
+//! Evidence for the failure of a rank.
 
 use std::{
     collections::BTreeMap,
@@ -9,21 +9,21 @@ use std::{
 
 use ripstop_fabric::driver::Evidence;
 
-/// How it is known that a rank has failed: in [`ErrorKind::PeerFailed`](crate::ErrorKind::PeerFailed).
+/// How the failure of a rank is known; part of [`ErrorKind::PeerFailed`](crate::ErrorKind::PeerFailed).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureEvidence {
-    /// The system told that its process has ended, or the rank said itself that it ends in a failure.
+    /// The system reported that its process has ended, or the rank itself announced a failure before it ended.
     Ended,
-    /// The network or the adapter reported it, in this sentence.
+    /// The network or the adapter reported it, with this text.
     Reported(String),
-    /// It is not reached any more. Nothing tells why.
+    /// The rank can no longer be reached, for an unknown reason.
     Unreachable,
-    /// It was asked whether it is there, and nothing came from it for so long.
+    /// The rank did not answer pings, and no message came from it for this time.
     Silent(Duration),
-    /// Another rank saw its process end, and it did not answer for so long.
+    /// Another rank saw its process end, and the rank did not answer for this time.
     SeenByOther(Duration),
-    /// It counts this rank as failed, and does not hear it any more.
+    /// The rank considers this rank failed, and no longer accepts its messages.
     GaveUp,
 }
 
@@ -60,12 +60,12 @@ impl From<Evidence> for FailureEvidence {
     }
 }
 
-/// What is known of the ranks that have failed, for errors that are made outside of the engine.
+/// The evidence for each failed rank, for errors that are made outside of the engine.
 #[derive(Debug)]
 pub(crate) struct KnownFailures {
-    /// The driver sees all processes: a failure is the end of one, where nothing else is noted.
+    /// True if the driver sees all processes: then a failure without other evidence is the end of a process.
     sees_processes: bool,
-    /// In a box, as most ranks never have any.
+    /// Boxed on first use, because most ranks never have failures to record.
     noted: Mutex<Option<Box<Noted>>>,
 }
 
@@ -79,7 +79,7 @@ impl KnownFailures {
         }
     }
 
-    /// This is how it is known of a rank. What was known first holds; whether this is it.
+    /// Records the evidence for a rank. Only the first one is kept; returns true if this is it.
     pub(crate) fn note(&self, rank: u32, how: FailureEvidence) -> bool {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let noted = noted.get_or_insert_default();
@@ -88,7 +88,7 @@ impl KnownFailures {
         first
     }
 
-    /// How it is known of this rank of the world.
+    /// Returns the evidence for this world rank.
     pub(crate) fn of(&self, rank: usize) -> FailureEvidence {
         let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let known = u32::try_from(rank)

@@ -1,4 +1,4 @@
-//! Opening the driver of a rank, by `RIPSTOP_FABRIC`.
+//! Opens the driver that `RIPSTOP_FABRIC` selects.
 
 use std::{
     fmt::Display,
@@ -23,25 +23,26 @@ use crate::{
     settings::{FabricChoice, Settings},
 };
 
-/// What a driver is opened with.
+/// Parameters for opening a driver.
 pub(crate) struct Opening<'a> {
     pub(crate) boot: &'a Boot,
-    /// The same, for a thread that hears where the others are.
+    /// Same boot handle, for a thread that waits for the addresses of the other ranks.
     pub(crate) joining: Boot,
-    /// Where it has arrived.
+    /// Arrival of this rank on the board.
     pub(crate) arrival: &'a Arrival,
-    /// Of this rank's node.
+    /// Board of this rank's node.
     pub(crate) board: &'a Board,
     pub(crate) settings: &'a Settings,
-    /// The reactor can sleep on a futex.
+    /// True if the reactor can sleep on a futex.
     pub(crate) futex: bool,
     pub(crate) counters: &'a Arc<Counters>,
-    /// Why it has not heard where the others are, if it comes to that.
+    /// Reason why this rank never got the addresses of the others, if that happens.
     pub(crate) unmet: &'a Arc<OnceLock<String>>,
 }
 
 impl Opening<'_> {
-    /// The driver that the settings name. It may not reach anybody yet: the exchange settles when all ranks have been heard.
+    /// Opens the driver that the settings select. It may not reach other ranks yet: the exchange settles when all
+    /// addresses have arrived.
     pub(crate) fn open(self) -> Result<Box<dyn Driver>> {
         match self.settings.fabric {
             FabricChoice::Auto | FabricChoice::Shm => self.open_shm(),
@@ -72,7 +73,8 @@ impl Opening<'_> {
         Ok(Box::new(shm))
     }
 
-    /// Whether its ranks say on the board how they end: beside shared memory that does.
+    /// Prepares the Portals driver. `says_ends` is true if ranks announce on the board how they end. In combination
+    /// with shared memory, that driver does so.
     fn prepare_portals(&self, says_ends: bool) -> Result<Box<dyn Prepared>> {
         let named = |text: &String| (!text.is_empty() && text != "auto").then(|| text.clone());
         let (slabs, slab_len) = self.settings.portals_slabs;
@@ -95,7 +97,7 @@ impl Opening<'_> {
         Ok(Box::new(Portals::prepare(config).map_err(unopened)?))
     }
 
-    /// The layout of somebody else, with the variables that are his.
+    /// Returns the foreign message layout, configured by that library's own variables.
     fn compat(&self) -> io::Result<Option<Compat>> {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((
@@ -124,14 +126,15 @@ impl Opening<'_> {
             .verbs_connections
             .map(|max| u32::try_from(max).unwrap_or(u32::MAX));
         config.pinned_max = self.settings.verbs_pinned as u64;
-        // How long its adapter sends again is not how long a host may be silent, unless that was said.
+        // The time for which the adapter retransmits is not the time for which a host may be silent, unless that was
+        // configured.
         if self.settings.is_set("RIPSTOP_DETECT_MS") {
             config.patience = config.patience.max(self.settings.detect);
         }
         config.device = (!device.is_empty()).then(|| device.clone());
         config.counters = Arc::clone(self.counters);
         let prepared = Verbs::prepare(config).map_err(unopened)?;
-        // Its neighbours see the same.
+        // Report this once per node, because all its ranks see the same ports.
         if self.boot.on_node() == 0 {
             for port in prepared.left_out() {
                 tracing::info!(
@@ -154,7 +157,7 @@ impl Opening<'_> {
         if self.futex { Wake::Futex } else { Wake::Fd }
     }
 
-    /// Shared memory and a network.
+    /// Joins shared memory and a network into one driver.
     fn join_both(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
         let config = NearFarConfig {
             rank: self.boot.rank,
@@ -171,17 +174,18 @@ impl Opening<'_> {
         Ok(Box::new(NearFar::open(config, far).map_err(unopened)?))
     }
 
-    /// A network's driver, before the ranks' addresses have come. If they never do, the rank has failed and the board says so,
-    /// but not beside shared memory, which is still there.
+    /// Returns a network's driver before the addresses of the ranks have arrived. If they never arrive, the rank has
+    /// failed, and is marked so on the board. In combination with shared memory it is not marked, because the rank can
+    /// still be reached there.
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
         let both = matches!(
             self.settings.fabric,
             FabricChoice::ShmPortals | FabricChoice::ShmVerbs
         );
-        // Shared memory sees the processes of this node.
+        // Shared memory already watches the processes of this node.
         let alone = (!both).then(|| self.node());
         let (mut boot, board) = (self.joining, self.board.clone());
-        // Whoever is killed from here on keeps nobody from hearing where the others are.
+        // From here on, the death of this process keeps no other rank from getting all addresses.
         board.leave_note(boot.on_node(), &prepared.address());
         let limit = self.settings.boot_timeout;
         let ranks = (boot.rank, boot.size);
@@ -210,7 +214,7 @@ impl Opening<'_> {
     }
 }
 
-/// What the system said at start, and what to raise.
+/// Returns the system's error at start, with a hint which limit to raise.
 pub(crate) fn unopened(why: io::Error) -> Error {
     refused(remedied(why))
 }

@@ -1,26 +1,26 @@
-//! Who is in a communicator.
+//! Groups: the members of a communicator.
 
 use std::{
     collections::BTreeSet,
     sync::{Arc, OnceLock},
 };
 
-/// The members of a communicator, in the order of their ranks. Cheap to clone.
+/// The members of a communicator, in rank order. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Group {
-    /// World ranks `0..n`: no list, so that a world of thousands costs its ranks nothing.
+    /// World ranks `0..n`. Needs no list, so a world of thousands of ranks takes no memory.
     First(u32),
     /// World ranks in any order.
     Listed(Arc<Listed>),
 }
 
-/// A group that is written out.
+/// A group with an explicit list of members.
 #[derive(Debug)]
 pub(crate) struct Listed {
     world: Box<[u32]>,
-    /// World rank and rank of each member, by world rank.
+    /// World rank and local rank of each member, sorted by world rank.
     by_world: Box<[(u32, usize)]>,
-    /// Of the nodes that there are.
+    /// Cached result of `in_a_row`, for the nodes of this job.
     in_a_row: OnceLock<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Group {
         }))
     }
 
-    /// Whether both are one list, or the same first ranks.
+    /// Returns true if both share one list, or are the same first ranks.
     #[inline]
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -65,7 +65,7 @@ impl Group {
         }
     }
 
-    /// The rank in this group of a world rank. O(1) where both are the same, else O(log size).
+    /// Returns the rank in this group of a world rank. O(1) if members are world ranks in order, otherwise O(log size).
     #[inline]
     pub(crate) fn local_of(&self, world: u32) -> Option<usize> {
         match self {
@@ -82,14 +82,14 @@ impl Group {
         self.local_of(world).is_some()
     }
 
-    /// World ranks, in the order of the members' ranks.
+    /// Returns the world ranks of the members, in rank order.
     pub(crate) fn members(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.len()).filter_map(|rank| self.world_of(rank))
     }
 
-    /// How many members in a row share a node, where `per_node` world ranks do: as many on each node but the last, which may have
-    /// fewer; else 1. O(1) where members are world ranks in order, else O(size log size) once: it is always asked of the same
-    /// nodes.
+    /// Returns how many consecutive members share a node, if `per_node` world ranks share one.
+    /// Each node must have the same number of members; the last may have fewer. Otherwise returns 1. O(1) if members
+    /// are world ranks in order, otherwise O(size log size) once. The result is cached, because the nodes never change.
     pub(crate) fn in_a_row(&self, per_node: u32) -> usize {
         match self {
             Self::First(size) => per_node.min(*size) as usize,
@@ -100,7 +100,8 @@ impl Group {
     }
 }
 
-/// How many of a kind follow each other, if it is as many of each kind but the last, which may have fewer; else 1.
+/// Returns the length of runs of equal kinds, if all runs have the same length; the last may be shorter. Otherwise
+/// returns 1.
 fn even_rows(kinds: impl Iterator<Item = u32>) -> usize {
     let (mut rows, mut seen): (Vec<(u32, usize)>, _) = (Vec::new(), BTreeSet::new());
     for kind in kinds {

@@ -1,8 +1,9 @@
-//! The engine's lock, and that of the programs kept for collectives: held for a turn or a submission, and free nearly always.
+//! The lock of the engine, and of programs cached for collectives. Held for a turn or a submission, and nearly always
+//! free.
 //!
-//! Taking it is one locked instruction, letting go of it a plain store. A `std` mutex needs a second locked instruction there,
-//! to find out whether somebody sleeps on it, and that one waits until the slot just written to a peer has left this
-//! processor: it was the dearest instruction of a send.
+//! Taking it is one atomic instruction, and releasing it a plain store. A `std` mutex needs a second atomic instruction
+//! for the release, to find out whether a thread sleeps on it. That one waits until the slot just written to a peer has
+//! left this processor, which made it the most expensive instruction of a send.
 #![expect(unsafe_code, reason = "lends the value that the flag guards")]
 
 use std::{
@@ -17,27 +18,27 @@ use std::{
     thread,
 };
 
-/// Looks before a waiter gives its processor away; a holder that is running is done by then.
+/// Number of looks before a waiter yields its processor. A holder that is running has finished by then.
 const LOOKS: u32 = 100;
 
-/// A value for one thread at a time. `held` is set exactly while a [`Guard`] lives.
+/// A value for one thread at a time. `held` is set exactly while a [`Guard`] exists.
 pub struct Lock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is lent to one thread at a time, so it has to be `Send` and no more.
+// SAFETY: the value is lent to one thread at a time, so it only has to be `Send`.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// Holds the lock.
+/// Guard that holds the lock.
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// Threads may share it as far as they may share the value.
+    /// Makes the guard `Sync` only if the value is.
     lends: PhantomData<&'a mut T>,
 }
 
 impl<T> Lock<T> {
-    /// One that is free.
+    /// Creates a free lock.
     pub const fn new(value: T) -> Self {
         Self {
             held: AtomicBool::new(false),
@@ -45,7 +46,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits until it is free, and takes it.
+    /// Waits until the lock is free, and takes it.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         if !self.try_take() {
@@ -73,7 +74,7 @@ impl<T> Lock<T> {
                 }
                 hint::spin_loop();
             }
-            // The holder may wait for this very processor.
+            // The holder may be waiting for this very processor.
             thread::yield_now();
         }
     }

@@ -1,4 +1,4 @@
-//! What threads share and how they park: from `std`, or from loom when a model is built.
+//! Synchronization primitives and parking: from `std`, or from loom when a model is built.
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -17,7 +17,7 @@ pub(crate) use self::model::{
 #[cfg(all(test, loom))]
 pub(crate) use self::model::explore;
 
-/// Locks it, whether or not somebody panicked with it.
+/// Locks a mutex, and ignores poisoning.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
@@ -32,7 +32,7 @@ mod model {
     use loom::sync::{Condvar, atomic::Ordering};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-    /// Runs a model in every order with at most four preemptions; to block is none. Bugs need one or two.
+    /// Runs a model in every interleaving with at most four preemptions; blocking does not count. Bugs need one or two.
     pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound.get_or_insert(4);
@@ -40,7 +40,7 @@ mod model {
     }
 
     loom::thread_local! {
-        /// This thread has stored with `SeqCst`, and not loaded with it since.
+        /// True if this thread has stored with `SeqCst`, and not loaded with it since.
         static STORED: Cell<bool> = Cell::new(false);
         static CURRENT: Thread = Thread::stand_in();
     }
@@ -49,9 +49,9 @@ mod model {
         static ref FENCE: loom::sync::atomic::AtomicU8 = loom::sync::atomic::AtomicU8::new(0);
     }
 
-    /// Loom takes `SeqCst` accesses for weaker ones. What their single order is used for here, a store before a load of
-    /// something else, is a fence between the two; a relaxed access on either side gets none. The fence is an access to one
-    /// place, since loom does not try in which order two of its own come.
+    /// Loom treats `SeqCst` accesses as weaker ones. This crate uses their single order only for a store followed by a
+    /// load of another location, so this adds a fence between the two. A relaxed access on either side gets no fence.
+    /// The fence is an access to one location, because loom does not explore the order of two of its own fences.
     fn before_load(ordering: Ordering) {
         if ordering == Ordering::SeqCst && STORED.with(|stored| stored.replace(false)) {
             FENCE.fetch_add(0, Ordering::AcqRel);
@@ -134,7 +134,7 @@ mod model {
         AtomicUsize of usize: fetch_add fetch_sub;
     }
 
-    /// A thread that can be unparked. Loom's own would be woken out of a lock, too.
+    /// A thread that can be unparked. Loom's own thread would also be woken out of a lock.
     #[derive(Clone, Debug)]
     pub(crate) struct Thread(Arc<Token>);
 
@@ -145,12 +145,13 @@ mod model {
     }
 
     impl Thread {
-        /// No thread, but something to wait for like one.
+        /// Returns a token that is not a thread, but can be waited for like one.
         pub(crate) fn stand_in() -> Self {
             Self(Arc::default())
         }
 
-        /// Waits for the next `unpark`, or the last one. Without one it never ends, and loom reports the deadlock.
+        /// Waits for the next `unpark`, or returns for an earlier one. Without any, it never ends, and loom reports the
+        /// deadlock.
         pub(crate) fn wait(&self) {
             let Token { given, changed } = &*self.0;
             let mut given = given.lock().unwrap();

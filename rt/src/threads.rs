@@ -1,16 +1,16 @@
-//! Threads of this process besides the calling one: whether the application has any.
+//! Detects whether the application has threads besides the calling one.
 
 use std::{fs, io};
 
-/// Beginnings of the names of this library's own threads, and of those that io_uring adds.
+/// Name prefixes of this library's own threads, and of those that io_uring adds.
 const OURS: [&str; 4] = ["ripstop-", "portals-", "verbs-", "iou-"];
 
-/// Returns true if the application has no thread besides the calling one; false where that is not known.
+/// Returns true if the application has no thread besides the calling one. Returns false if that is not known.
 pub(crate) fn is_alone() -> bool {
     others().is_ok_and(|others| others.is_empty())
 }
 
-/// The numbers of the application's other threads.
+/// Returns the ids of the application's other threads.
 fn others() -> io::Result<Vec<String>> {
     let me = rustix::thread::gettid().as_raw_nonzero().to_string();
     let mut others = Vec::new();

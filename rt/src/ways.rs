@@ -1,4 +1,4 @@
-//! How ranks reach each other, by what their driver and their launcher say.
+//! How ranks reach each other, according to their driver and their launcher.
 
 use ripstop_fabric::driver::{Cost, Driver, Peer};
 
@@ -11,12 +11,13 @@ use crate::{
 /// How ranks reach each other.
 pub(crate) struct Ways {
     pub(crate) paths: Paths,
-    /// What a driver's actions cost: between nodes, and within one where that is another matter.
+    /// Costs of the driver's operations. `cost_inside` are those within a node, if they are different.
     pub(crate) cost: Cost,
     pub(crate) cost_inside: Option<Cost>,
-    /// Ranks whose memory processors reach, though there is an adapter too: this one among them, ascending, or nobody.
+    /// Ranks whose memory processors can access although there is an adapter too, in ascending order. Includes this
+    /// rank, or is empty.
     pub(crate) neighbours: Vec<u32>,
-    /// So many ranks in a row share memory, everywhere; the last may be fewer.
+    /// Number of consecutive ranks that share memory, on every node; the last may have fewer.
     pub(crate) per_node: Option<u32>,
 }
 
@@ -60,8 +61,8 @@ impl Ways {
     }
 }
 
-/// So many ranks in a row share memory, everywhere, where `each` node has as many, or so many of a node do `together`: one where
-/// the rows of a node do not come out even.
+/// Returns the number of consecutive ranks that share memory, if each node has `each` ranks, and `together` of them
+/// share memory if that is set. Returns 1 if the ranks of a node cannot be divided evenly.
 fn in_a_row(each: u32, size: u32, together: Option<u32>) -> Option<u32> {
     match together {
         Some(some) if each == size || each.is_multiple_of(some) => Some(some.min(each)),

@@ -248,7 +248,7 @@ impl Client {
             });
         }
         // Only a value that is the same on all ranks may decide whether they enter the fence below. Below our own
-        // launcher the variable is not reliable.
+        // launcher, the variable may come from that launcher and count its ranks.
         let all_here = environment.get(LAUNCHER).is_none()
             && environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)? == Some(size);
         if all_here {
