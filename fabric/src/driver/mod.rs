@@ -124,7 +124,7 @@ pub trait Driver: Send + fmt::Debug {
     /// The key works as long as the region has a holder. Other memory must outlive every use of its key.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion>;
 
-    /// Like [`expose`](Self::expose), but the key is valid for this peer only, so the driver may pick a faster path.
+    /// Returns a key like [`expose`](Self::expose), but valid for this peer only, so the driver may pick a faster path.
     ///
     /// Exception: a counting put through such a key may fail with [`BadRange`](Failure::BadRange).
     fn expose_to(&mut self, _peer: Peer, range: LocalRange) -> Option<RemoteRegion> {

@@ -333,7 +333,7 @@ fn live(seed: u64, len: u64, lanes: u32) {
     panic!("no end");
 }
 
-/// Two ranks find lanes broken and report that, in any order, with reports that are repeated and late. A transfer on a lane
+/// Has two ranks find lanes broken and report that, in any order, with reports that are repeated and late. A transfer on a lane
 /// arrives only at a side that has not closed it.
 fn feud(seed: u64, lanes: u32) {
     let mut random = Random::new(seed);

@@ -69,6 +69,7 @@ impl Mailbox {
                 return false;
             }
         }
+        // The event is made without the lock, because making it may lock this mailbox again.
         self.deliver(event());
         true
     }

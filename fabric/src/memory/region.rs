@@ -120,7 +120,7 @@ impl Region {
         Self::vacant(len)
     }
 
-    /// Like [`anonymous`](Self::anonymous), but of any length, for memory of which most is never touched.
+    /// Creates memory like [`anonymous`](Self::anonymous), but of any length, for memory of which most is never touched.
     ///
     /// # Errors
     /// The system's error.

@@ -49,7 +49,7 @@ impl Sink for Hears<'_> {
         }
     }
 
-    /// Only the network places messages.
+    /// Passes on a placed message, which only the network reports.
     fn placed(&mut self, token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
         self.sink.placed(token, from, header, body);
     }

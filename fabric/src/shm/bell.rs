@@ -249,7 +249,7 @@ pub(super) trait Word {
     fn load(&self) -> u32;
     fn store(&self, value: u32);
     fn swap(&self, value: u32) -> u32;
-    /// A sequentially consistent fence.
+    /// Executes a sequentially consistent fence.
     fn fence();
 }
 

@@ -164,6 +164,7 @@ impl Shm {
     #[cold]
     fn handle_changes(&mut self, now: Seen) -> u32 {
         let came = now.changes != self.seen.changes;
+        // Before the scan, so that a change during the scan is noticed by the next check.
         self.seen = now;
         for word in 0..self.board.size().div_ceil(32) {
             let bits = self.segment.contact_word(word).load(Acquire);
@@ -383,7 +384,7 @@ impl Shm {
         }
     }
 
-    /// Before a sleep, unmaps the memory that one peer has released. It is another peer each time.
+    /// Unmaps the memory that one peer has released, before a sleep. It is another peer each time.
     pub(super) fn let_go_of_freed(&mut self) {
         self.let_go_of_read();
         let count = self.linked.len().max(1);
@@ -429,7 +430,7 @@ impl Shm {
         !self.pool.is_dry()
     }
 
-    /// Before a sleep, asks the peers that hold us up to ring when they have made room.
+    /// Asks the peers that hold us up to ring when they have made room, before a sleep.
     pub(super) fn ask_for_room(&self) {
         if self.stalled {
             let links = self.links.iter().flatten();

@@ -95,6 +95,7 @@ impl Link {
         let taken_at = shape.control(me) + CELLS_TAKEN;
         let lines = cells::Mapped::new(self.segment.region(), shape.cells(me), taken_at);
         self.cells = Some(Outbox::new(lines));
+        // Only now that the ring has its pages, because the owner polls it from now on.
         self.segment.contact(me);
         self.bell.ring(board, counters);
         Ok(())

@@ -55,12 +55,12 @@ impl Mapped {
         }
     }
 
-    /// The consumer's word next to its tail: whether it lets the producer use chunks.
+    /// Returns the consumer's word that says whether the producer may use chunks. It is next to the tail.
     pub(super) fn accepts(&self) -> &AtomicU32 {
         self.control_word(ACCEPTS)
     }
 
-    /// The producer's word: 1 if it sleeps and wants to be woken when there is room.
+    /// Returns the producer's word, which is 1 while it wants to be woken when there is room.
     pub(super) fn wants(&self) -> &AtomicU32 {
         self.control_word(WANTS)
     }

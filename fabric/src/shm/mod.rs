@@ -314,6 +314,7 @@ impl Driver for Shm {
         self.let_go_of_freed();
         self.ask_for_room();
         self.bell.arm(&self.counters);
+        // Check again after arming: a peer that published before it could see the bell armed does not ring.
         if self.has_news() {
             self.bell.wake();
             return Armed::Busy;
@@ -534,6 +535,7 @@ impl Shm {
 impl Drop for Shm {
     fn drop(&mut self) {
         let failed = self.failed || std::thread::panicking();
+        // In this order: if this process dies in between, another rank finds out that the sleeping ranks were not notified.
         if self.board.leave(self.rank, failed) {
             self.ring_all();
             self.board.say_told(self.rank);

@@ -13,8 +13,7 @@ pub(super) fn open_fd_of(pid: u32, fd: u32, flags: OFlags) -> io::Result<OwnedFd
         .map_err(|why| io::Error::new(io::Error::from(why).kind(), format!("{path}: {why}")))
 }
 
-/// Like [`open_fd_of`], but only for the process that had this pid and started at `since`, not for a later process with the same
-/// pid.
+/// Opens a descriptor like [`open_fd_of`], but only if it belongs to the process that had this pid and started at `since`.
 pub(super) fn open_fd_of_process(
     (pid, since): (u32, u64),
     fd: u32,

@@ -184,6 +184,7 @@ fn open(
     let len =
         usize::try_from(table.atomic_u64(at + LEN).load(Relaxed)).map_err(|_| Failure::BadRange)?;
     let fd = reach::memory(owner.board, owner.rank, fd);
+    // Check again after opening: the entry is cleared before its descriptor is closed and its number reused.
     fence(Acquire);
     if live.load(Relaxed) != generation {
         return Err(Failure::BadRange);

@@ -18,7 +18,7 @@ use crate::driver::Payload;
 
 /// The memory of a ring, as seen by both its ends.
 pub(super) trait Memory {
-    /// Number of slots, a power of two.
+    /// Returns the number of slots, a power of two.
     fn slots(&self) -> u32;
     /// Loads the frame of a slot, and acquires what the producer wrote before it stored this frame.
     fn frame(&self, slot: u32) -> u64;

@@ -112,7 +112,7 @@ impl Segment {
         self.region.atomic_u64(SECRET_AT).load(Relaxed)
     }
 
-    /// Counter that grows whenever a rank makes contact.
+    /// Returns the counter that grows whenever a rank makes contact.
     #[inline]
     pub(super) fn contacts(&self) -> &AtomicU32 {
         self.region.atomic_u32(CONTACTS_AT)
@@ -120,6 +120,7 @@ impl Segment {
 
     /// Notifies the owner that `rank` writes to its ring from now on.
     pub(super) fn contact(&self, rank: u32) {
+        // The bit first, because the owner scans the bits only when the counter has changed.
         self.contact_word(rank / 32)
             .fetch_or(1 << (rank % 32), AcqRel);
         self.contacts().fetch_add(1, Release);
@@ -169,22 +170,22 @@ impl Segment {
 }
 
 impl Shape {
-    /// Offset of the control line of `rank`.
+    /// Returns the offset of the control line of `rank`.
     pub(super) const fn control(self, rank: u32) -> usize {
         HEAD_LEN + TABLE_LEN + index(rank) * CONTROL_LEN
     }
 
-    /// Offset of the ring of `rank`.
+    /// Returns the offset of the ring of `rank`.
     pub(super) const fn ring(self, rank: u32) -> usize {
         self.control(self.size).next_multiple_of(PAGE) + index(rank) * self.inbound_len()
     }
 
-    /// Offset of the cells for messages from `rank`.
+    /// Returns the offset of the cells for messages from `rank`.
     pub(super) const fn cells(self, rank: u32) -> usize {
         self.ring(rank) + self.ring_len()
     }
 
-    /// Offset of a chunk.
+    /// Returns the offset of a chunk.
     pub(super) const fn chunk(self, chunk: u32) -> usize {
         self.ring(self.size).next_multiple_of(PAGE) + index(chunk) * CHUNK_LEN
     }
@@ -201,7 +202,7 @@ impl Shape {
         index(self.slots) * SLOT_LEN
     }
 
-    /// Length in bytes of a ring plus the cells after it.
+    /// Returns the length in bytes of a ring plus the cells after it.
     pub(super) const fn inbound_len(self) -> usize {
         self.ring_len() + CELLS_LEN
     }

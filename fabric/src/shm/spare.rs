@@ -30,6 +30,7 @@ pub(super) fn instead<R>(work: impl FnOnce() -> R) -> R {
     let Some(spare) = lock(&KEPT).upgrade() else {
         return work();
     };
+    // Held until the spare descriptors are open again, so that two threads do not use the same ones.
     let mut place = lock(&spare.0);
     drop(place.take());
     let done = work();

@@ -244,8 +244,7 @@ impl World {
         }
     }
 
-    /// If no executor advances the world, wakes all sleeping ranks as long as there are events, because one of them must run
-    /// these.
+    /// Wakes all sleeping ranks while there are events, if no executor advances the world: one of them must run the events.
     fn stir(&mut self) {
         if !self.heap.is_empty() {
             while let Some(rank) = self.armed.last().copied() {

@@ -18,7 +18,8 @@ pub(crate) fn pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", pscom)
 }
 
-/// Two receive buffers of 1 KiB and nine send buffers, so that long messages are sent in pieces and many are dropped at first.
+/// Returns ranks with two receive buffers of 1 KiB and nine send buffers, so that long messages are sent in pieces and many are
+/// dropped at first.
 pub(crate) fn little_pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let little = || Pscom {
         buffer_size: 1024,

@@ -312,7 +312,7 @@ pub(crate) fn counters_of_no_number_are_refused(make: Make) {
 }
 
 impl World {
-    /// If the device counts, the posting rank checks the result in its own turns, and wakes the owner.
+    /// Makes turns of the posting ranks if the device counts: these check the result, and wake the owner.
     fn let_count(&mut self, owner: usize) {
         if self[owner].driver.caps().name == "verbs" {
             (0..1000).for_each(|_| self.turn_others(owner));

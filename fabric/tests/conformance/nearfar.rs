@@ -19,12 +19,12 @@ use crate::{
     world::{Rank, World, all_of, contents, local, noise, peer},
 };
 
-/// All ranks are on one node.
+/// Returns ranks that are all on one node.
 pub(crate) fn one_node_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     joined(loopback_world(ranks), None, Some(false))
 }
 
-/// Two ranks are on each node, whose adapters copy long messages.
+/// Returns two ranks on each node, whose adapters copy long messages.
 pub(crate) fn nodes_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     joined(loopback_world(ranks), Some(2), Some(true))
 }

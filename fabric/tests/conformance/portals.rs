@@ -55,7 +55,7 @@ pub(crate) fn matching_portails4_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", matching)
 }
 
-/// The same with a thread that waits for events, and with little room.
+/// Returns such ranks with a thread that waits for events, and with little room.
 pub(crate) fn matching_small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| PortalsConfig {
         helper: true,
@@ -63,12 +63,12 @@ pub(crate) fn matching_small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-/// Two slabs of two messages each, and sixteen events.
+/// Returns ranks with two slabs of two messages each, and sixteen events.
 pub(crate) fn small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", little_room)
 }
 
-/// Eight triggered operations per counter.
+/// Returns ranks with eight triggered operations per counter.
 pub(crate) fn eight_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| PortalsConfig {
         triggered: 8,
@@ -83,7 +83,7 @@ pub(crate) fn helped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-/// As cautious as over the published library of this family.
+/// Makes the driver as cautious as over the published library of this family.
 pub(crate) fn as_published(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         published: true,
@@ -99,7 +99,7 @@ pub(crate) fn published_portails4_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", as_published)
 }
 
-/// A library in which an operation to a process that has died never ends.
+/// Returns ranks over a library in which an operation to a process that has died never ends.
 pub(crate) fn endless_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| PortalsConfig {
         habits: Some("ends-never".to_owned()),
@@ -107,8 +107,8 @@ pub(crate) fn endless_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-/// A library whose atomics become visible only on request, that checks only queues it was asked to poll, and that reports
-/// failures with as few events as allowed.
+/// Returns ranks over a library whose atomics become visible only on request, that checks only queues it was asked to poll, and
+/// that reports failures with as few events as allowed.
 pub(crate) fn reticent_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| PortalsConfig {
         habits: Some("incoherent,polled-only,short-failures,send-alone".to_owned()),

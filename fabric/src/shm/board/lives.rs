@@ -78,6 +78,7 @@ impl Board {
         self.word(rank, PIPE_FD)
             .store(entry.pipe_fd.map_or(0, |fd| fd + 1), Relaxed);
         self.word(rank, FENCE).store(entry.fence.into(), Relaxed);
+        // Publishes the fields above to ranks that read this state with acquire ordering.
         let entered = self.step(rank, OPENING, READY);
         self.changes().fetch_add(1, Release);
         entered
@@ -136,6 +137,7 @@ impl Board {
         self.long(rank, LIFE).store(own_life(), Relaxed);
         self.word(rank, USER_SPACE).store(spaces.user, Relaxed);
         self.word(rank, PID_SPACE).store(spaces.pid, Relaxed);
+        // Publishes the fields above to ranks that read this state with acquire ordering.
         let came = self.step(rank, ARRIVING, ARRIVED);
         self.changes().fetch_add(1, Release);
         handover::open_when_asked(self, rank);

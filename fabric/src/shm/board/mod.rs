@@ -215,13 +215,14 @@ impl Board {
         self.word(rank, CLOSING).load(Acquire) != 0
     }
 
-    /// One more than the place of the rank whose memory this rank's system call is copying now, or 0 if it is not copying.
+    /// Returns the word that says with whose memory this rank's system call is copying now: one more than that rank's place, or
+    /// 0.
     #[inline]
     pub(super) fn copies_with(&self, rank: u32) -> &AtomicU32 {
         self.word(rank, COPIES_WITH)
     }
 
-    /// Counter that grows whenever a rank arrives, ends or is given up.
+    /// Returns the counter that grows whenever a rank arrives, ends or is given up.
     #[inline]
     pub(super) fn changes(&self) -> &AtomicU32 {
         self.region.atomic_u32(CHANGES_AT)

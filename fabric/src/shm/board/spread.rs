@@ -77,12 +77,12 @@ impl Board {
         let _woken = futex::wake(calls, Flags::empty(), u32::MAX);
     }
 
-    /// Counter that grows when the rank is called.
+    /// Returns the counter that grows when the rank is called.
     pub(in super::super) fn calls(&self, rank: u32) -> &AtomicU32 {
         self.word(rank, CALLS)
     }
 
-    /// The value of `calls` up to which the rank has answered.
+    /// Returns the value of `calls` up to which the rank has answered.
     pub(in super::super) fn calls_heard(&self, rank: u32) -> &AtomicU32 {
         self.word(rank, CALLS_HEARD)
     }

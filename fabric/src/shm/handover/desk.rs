@@ -121,6 +121,7 @@ fn stay(board: &Board, rank: u32, stop: &OwnedFd) {
             answer(&socket, board.cookie(), hand_over);
         }
         drop(doors);
+        // Only after the sockets are closed, so that a rank that comes too late for them calls again.
         board.calls_heard(rank).store(now, Release);
     }
 }

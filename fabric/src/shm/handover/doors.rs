@@ -54,7 +54,7 @@ impl Doors {
         Self(door.into_iter().collect())
     }
 
-    /// Also listens at sockets in directories, which are visible in other network namespaces.
+    /// Listens at sockets in directories, too, which are visible in other network namespaces.
     pub(super) fn show(&mut self, name: &str) {
         clean_up();
         let doors = paths(name).filter_map(|(address, path)| Door::open(&address, Some(path)).ok());

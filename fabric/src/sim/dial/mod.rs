@@ -180,7 +180,7 @@ impl World {
         Way::Waits
     }
 
-    /// The same as `way`, if all queue pairs are made at the start.
+    /// Decides like `way`, if all queue pairs are made at the start.
     fn way_ahead(&mut self, from: u32, to: u32, packet: u32) -> Way {
         let now = self.now;
         let ends = &self.dial().ahead;

@@ -100,7 +100,7 @@ fn exchange(stage: Stage, ranks: u32, count: u64, body: usize) -> Stats {
     exchange_with(stage, others, count, body)
 }
 
-/// The same as `exchange`, but each rank sends only to the peers that `peers_of` returns.
+/// Exchanges numbers like `exchange`, but each rank sends only to the peers that `peers_of` returns.
 fn exchange_with<I: Iterator<Item = u32>>(
     mut stage: Stage,
     peers_of: impl Fn(u32) -> I,

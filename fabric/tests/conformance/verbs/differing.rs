@@ -6,7 +6,7 @@ use ripstop_fabric::{connect::Scheme, driver::Driver};
 use super::world;
 use crate::{counting, ending, lists, messages, onesided, world::Make};
 
-/// Three ranks of which each pair has a different number of devices.
+/// Returns three ranks of which each pair has a different number of devices.
 fn by_lanes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
     const DEVICES: [&str; 3] = ["rxe0,rxe1", "rxe2", "rxe3,rxe0,rxe1"];
     world(ranks, |config| {
@@ -33,7 +33,7 @@ fn ranks_use_the_lanes_that_both_have() {
     }
 }
 
-/// Two of four ranks send short messages as parcels.
+/// Returns four ranks of which two send short messages as parcels.
 fn by_schemes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
     const SCHEMES: [Scheme; 4] = [
         Scheme::Hybrid,
