@@ -193,7 +193,7 @@ impl Shm {
 
     /// Starts to poll the ring of a rank that made contact.
     ///
-    /// If its segment cannot be mapped because the rank is gone, the messages in our ring are delivered all the same.
+    /// If its segment cannot be mapped because the rank is down, the messages in our ring are delivered all the same.
     fn adopt(&mut self, rank: u32) {
         if rank >= self.board.size() || self.inbound.iter().any(|inbound| inbound.from == rank) {
             return;

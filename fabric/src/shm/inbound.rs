@@ -25,7 +25,7 @@ pub(super) struct Inbound {
     ring: Consumer<Mapped>,
     /// The peer's segment, which holds longer bodies.
     ///
-    /// `None` if the peer was gone before we could map it. Such a peer never used a chunk, because we had not accepted it.
+    /// `None` if the peer ended before we could map it. Such a peer never used a chunk, because we had not accepted it.
     chunks: Option<Segment>,
     bell: PeerBell,
     cells: u8,
