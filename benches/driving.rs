@@ -1,8 +1,8 @@
-//! Ways to wait for a runtime, beside `block_on` of its own: two ranks, a step is 800 bytes around the ring and an `all_reduce`
-//! of one number.
+//! Ways to wait for a runtime, other than its own `block_on`. Two ranks; a step is 800 bytes around the ring and an
+//! `all_reduce` of one number.
 //!
-//! `cargo bench --features tokio --bench driving`. The ways take turns; what is printed are medians, and ratios of them. With a
-//! number behind `--`, so many rounds; 7 without.
+//! `cargo bench --features tokio --bench driving`. The ways take turns; the output has medians, and ratios of them. A number
+//! after `--` sets the rounds, 7 by default.
 #![expect(clippy::print_stdout, reason = "what it measures is what it prints")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::unwrap_used, reason = "two ranks of one process do not fail")]
@@ -27,7 +27,7 @@ const WARM_UP: u32 = 200;
 struct Way {
     name: &'static str,
     progress: &'static str,
-    /// Microseconds of a step.
+    /// Returns the microseconds of a step.
     run: fn(&Runtime) -> f64,
 }
 
@@ -155,7 +155,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// As small executors wait: a thread that parks.
+/// Waits like small executors: a thread that parks.
 fn parked<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
 

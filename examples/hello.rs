@@ -1,4 +1,4 @@
-//! Every rank says who it is, in order.
+//! Every rank prints its number, in order.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use ripstop::{Comm, Result};

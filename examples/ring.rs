@@ -1,4 +1,4 @@
-//! Any number of ranks, also more than cores: one step of a ring, one hop of a token, one barrier.
+//! One step of a ring, one hop of a token, one barrier, on any number of ranks, even more than cores.
 //!
 //!     ripstop run -n 8 --example ring -- --seconds 1 --json
 #![expect(clippy::print_stdout, reason = "this is what the program prints")]
@@ -11,7 +11,7 @@ use ripstop::{Channel, Collectives, Comm};
 async fn main(world: Comm) -> Result<()> {
     match Options::parse(env::args().skip(1)) {
         Ok(Some(options)) => run(&world, &options).await,
-        // All ranks see the same arguments: one of them speaks.
+        // All ranks see the same arguments, so one rank prints.
         Ok(None) if world.rank() == 0 => help(),
         Err(sentence) if world.rank() == 0 => Err(sentence.into()),
         _ => Ok(()),
@@ -25,7 +25,7 @@ async fn run(world: &Comm, options: &Options) -> Result<()> {
     ring.measure(Program::Barrier, options).await
 }
 
-/// This rank and its neighbours.
+/// This rank and its neighbors.
 struct Ring {
     world: Comm,
     before: usize,
@@ -33,12 +33,12 @@ struct Ring {
     from_before: Channel<i64>,
 }
 
-/// What is timed.
+/// The operations that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     /// Every rank sends 8 bytes to the next and receives 8 from the one before, at the same time.
     Ring,
-    /// 8 bytes go once round all ranks; the figures are those of one hop.
+    /// 8 bytes go around all ranks once; the figures are those of one hop.
     Token,
     /// One barrier.
     Barrier,
@@ -89,7 +89,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Ten operations tell how many fit into the time; rank 0 decides, and its samples are the figures.
+    /// Ten operations determine how many fit into the time. Rank 0 decides, and its samples are the figures.
     async fn measure(&self, program: Program, options: &Options) -> Result<()> {
         let mut samples = Vec::with_capacity(ITERS_MAX);
         let each = self.timed(program, 10, &mut samples).await?;
@@ -109,7 +109,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The mean in µs; every operation is a sample.
+    /// Returns the mean in µs; every operation is a sample.
     async fn timed(&self, program: Program, iters: usize, samples: &mut Vec<f64>) -> Result<f64> {
         samples.clear();
         let start = now();

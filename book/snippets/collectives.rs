@@ -20,8 +20,8 @@ fn interior(field: &[f64]) -> f64 {
 async fn a_computation_hides_a_collective(world: Comm) -> Result<()> {
     let field = vec![2.0; 100_000];
     // ANCHOR: overlap
-    let dots = world.all_reduce([1.0, 2.0, 3.0], Sum); // on its way from here on
-    let energy = interior(&field); // nobody polls meanwhile
+    let dots = world.all_reduce([1.0, 2.0, 3.0], Sum); // in flight from here on
+    let energy = interior(&field); // no future is polled meanwhile
     let hidden = dots.is_done();
     let [a, b, c] = dots.await?;
     // ANCHOR_END: overlap

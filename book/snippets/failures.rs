@@ -21,12 +21,12 @@ async fn simulate(world: Comm) -> Result<usize> {
     while steps < 100 {
         let went_well = step(&comm).await.is_ok();
         if !went_well {
-            comm.revoke(); // whoever still waits for somebody in this step hears of it
+            comm.revoke(); // ranks that still wait in this step are notified
         }
         if comm.agree(went_well).await? {
-            steps += 1; // all have done it
+            steps += 1; // all ranks have done it
         } else {
-            comm = comm.shrink().await?; // nobody counts it, and those that live do it again
+            comm = comm.shrink().await?; // the step does not count, and the survivors repeat it
         }
     }
     Ok(comm.size())

@@ -17,7 +17,7 @@ async fn each_rank_puts_into_the_window_of_the_next(world: Comm) -> Result<()> {
     let access = exposure.start(&[right]).await?; // right lets us
     access.put(right, 0, vec![me as f64; 1000]).await?;
     access.complete().await?; // right may look
-    let mine = exposure.wait().await?; // left is through: a slice
+    let mine = exposure.wait().await?; // left has completed: a slice
     assert!(mine.iter().all(|&value| value == left as f64));
 
     window.free().await
@@ -32,10 +32,10 @@ async fn a_computation_runs_while_puts_are_on_their_way(world: Comm) -> Result<(
     let mut edge = vec![3.0; 64];
     for _step in 0..3 {
         // ANCHOR: overlap
-        let exposure = window.post(&[other])?; // early: whoever posts late is waited for
+        let exposure = window.post(&[other])?; // early, because others wait for a late post
         let access = exposure.start(&[other]).await?;
         let put = access.put(other, 0, edge);
-        let energy: f64 = interior.iter().map(|x| x * x).sum(); // nobody polls meanwhile
+        let energy: f64 = interior.iter().map(|x| x * x).sum(); // no future is polled meanwhile
         edge = put.await?; // the buffer is free again
         access.complete().await?;
         let ghosts = exposure.wait().await?;
@@ -50,13 +50,13 @@ async fn fences_separate_what_all_put_from_what_all_get(world: Comm) -> Result<(
     let (me, size) = (world.rank(), world.size());
     let mut window = Window::<u64>::allocate(&world, size).await?;
     // ANCHOR: fence
-    let epoch = window.fence().await?; // everybody is open to everybody
+    let epoch = window.fence().await?; // every rank is open to every rank
     for rank in 0..size {
         epoch.put(rank, me, [10 + me as u64]).detach();
     }
     let epoch = epoch.fence().await?; // all of that is there
     let [first] = epoch.get((me + 1) % size, 0, [0]).await?;
-    let mine = epoch.end().await?; // nobody comes any more
+    let mine = epoch.end().await?; // no other rank accesses it any more
     // ANCHOR_END: fence
     assert_eq!(first, 10);
     assert_eq!(mine, [10, 11, 12]);
@@ -71,7 +71,7 @@ async fn every_task_is_taken_once(world: Comm) -> Result<()> {
     // ANCHOR: counter
     let window = Window::<u64>::allocate(&world, 1).await?;
     let window = window.into_passive().await?;
-    let lock = window.lock(0, false).await?; // shared: the others come as well
+    let lock = window.lock(0, false).await?; // shared: other ranks lock it as well
     while lock.fetch_add(0, 0, 1).await? < TASKS {
         taken += 1; // the task is ours
     }
@@ -89,7 +89,7 @@ async fn two_numbers_that_belong_together_are_changed_under_a_lock(world: Comm) 
     add(&window, 5).await?;
     world.barrier().await?;
     // ANCHOR: own
-    let mut own = window.lock_self().await?; // nobody else is inside
+    let mut own = window.lock_self().await?; // no other rank is inside
     let numbers = own.mem(); // a slice, as long as it is locked
     // ANCHOR_END: own
     let expected = if world.rank() == 0 { [3, 15] } else { [0, 0] };
@@ -204,7 +204,7 @@ async fn neighbours_are_met_ahead_and_long_copies_handed_over(world: Comm) -> Re
     let field = vec![1.5; 1 << 15];
     // ANCHOR: made
     let mut window = Window::from_vec(&world, field).await?;
-    window.meet(&[other]).await?; // the first epoch costs what all others do
+    window.meet(&[other]).await?; // the first epoch costs no more than later ones
     window.set_overlap(Overlap::Agent); // 128 KiB and more are copied while we compute
     // ANCHOR_END: made
     let exposure = window.post(&[other])?;
@@ -225,10 +225,10 @@ async fn memory_is_attached_and_detached(world: Comm) -> Result<()> {
     let mut window = Window::<u64>::dynamic(&world).await?;
     if world.rank() == 0 {
         let piece = window.attach(world.alloc(100)?)?;
-        world.send(1, 0, [piece.at(10) as u64]).await?; // nobody else knows where it is
+        world.send(1, 0, [piece.at(10) as u64]).await?; // no other rank knows where it is
         window.post(&[1])?.wait().await?;
         assert_eq!(window.piece_mut(piece)?[10], 7);
-        drop(window.detach(piece)?); // out of everybody's reach
+        drop(window.detach(piece)?); // out of reach of all ranks
     } else {
         let ([at], _) = world.recv_into(0, 0, [0_u64]).await?;
         let access = window.start(&[0]).await?;

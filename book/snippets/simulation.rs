@@ -49,7 +49,7 @@ fn a_deadlock_says_who_waits_for_whom() {
     // ANCHOR: deadlock
     let ended = Simulation::new(3).run(|world| async move {
         let left = (world.rank() + world.size() - 1) % world.size();
-        world.recv::<f64>(left, 7).await.map(drop) // everybody receives, and nobody sends
+        world.recv::<f64>(left, 7).await.map(drop) // every rank receives, and none sends
     });
     let error = ended.expect_err("this cannot end");
     println!("{error}");

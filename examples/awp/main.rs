@@ -50,7 +50,7 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Problem)>, String> {
     Ok(Some((options, problem)))
 }
 
-/// Whether this machine can do it.
+/// Checks that this machine can run the problem.
 fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
     let what = format!("a box of {} cells", shown(options.global));
     let bytes = options.bytes(node.size(), world.rank() == 0);
@@ -61,7 +61,7 @@ fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// For the rank that writes them: its machine is the one that matters.
+/// Checks the outputs on the rank that writes them, because its machine is the one that matters.
 fn check_files(options: &Options) -> Result<(), String> {
     let arguments = [
         ("--seismograms", &options.seismograms),
@@ -123,7 +123,7 @@ async fn run_mode<T: Real>(
     Ok(())
 }
 
-/// What is done with one mode.
+/// The work that is done with one mode.
 struct Job<'a> {
     world: &'a Comm,
     options: &'a Options,
@@ -199,5 +199,5 @@ fn help() -> Result<()> {
     Ok(())
 }
 
-/// Enough for every cell to have felt every neighbour of its rank.
+/// Steps of a check: enough for every cell to be affected by every neighbor of its rank.
 const CHECKED_STEPS_MAX: usize = 20;

@@ -1,4 +1,4 @@
-//! The ways of a step.
+//! The ways to communicate in a step.
 
 use crate::wave::{Layers, Schedule};
 
@@ -23,10 +23,10 @@ impl Mode {
         Self::PscwNeeded,
     ];
 
-    /// The modes that a name stands for.
+    /// Returns the modes that a name stands for.
     ///
     /// # Errors
-    /// A sentence with the names that there are.
+    /// A sentence that lists the names.
     pub(crate) fn named(name: &str) -> Result<Vec<Self>, String> {
         if name == "all" {
             return Ok(Self::ALL.to_vec());
@@ -56,7 +56,7 @@ impl Mode {
         }
     }
 
-    /// The ghosts that are exchanged, where the arguments leave the choice.
+    /// Returns the ghosts that are exchanged, if the mode leaves the choice to the arguments.
     pub(crate) fn layers(self, needed_only: bool) -> Layers {
         if needed_only || self == Self::PscwNeeded {
             Layers::NEEDED

@@ -9,7 +9,7 @@ use crate::{
     wave::{Domain, GHOSTS, Kind, Model, Problem, Rock, Source, dt_max},
 };
 
-/// What to do.
+/// The parsed arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Options {
     /// Cells of the whole box: x, y, z.
@@ -39,7 +39,7 @@ pub(crate) enum Precision {
 }
 
 impl Options {
-    /// From the arguments of a job of `ranks`; `None` asks for help.
+    /// Parses the arguments of a job of `ranks`; `None` asks for help.
     ///
     /// # Errors
     /// A sentence that names the argument and says what to do.
@@ -64,8 +64,8 @@ impl Options {
 }
 
 impl Options {
-    /// What so many ranks need, without their buffers: all quantities and the rock with ghosts, and in a check those of the whole
-    /// box, if one of them is the first.
+    /// Returns the memory that `ranks` ranks need, without their buffers: all quantities and the rock with ghosts. In a check,
+    /// the first rank also needs those of the whole box.
     pub(crate) fn bytes(&self, ranks: usize, with_first: bool) -> usize {
         let cells = |grid: [usize; 3]| -> usize {
             let edges = self.global.iter().zip(grid);
@@ -85,7 +85,7 @@ impl Options {
         FIELDS * number * (ranks * cells(self.grid) + alone)
     }
 
-    /// What `rank` has to compute.
+    /// Returns the problem of `rank`.
     ///
     /// # Errors
     /// A sentence that says which dimension has too few cells for its ranks.
@@ -217,7 +217,7 @@ impl Given {
     }
 }
 
-/// What is printed for `--help`.
+/// Returns the text of `--help`.
 pub(crate) const HELP: &str = "\
 Seismic waves in a box of rock, split over the ranks, with the ghosts exchanged twice in every step.
 
@@ -292,7 +292,7 @@ fn one_of<V: Copy>(name: &str, text: &str, choices: &[(&str, V)]) -> Result<V, S
     })
 }
 
-/// Three numbers as they are given.
+/// Parses three numbers.
 pub(crate) fn shown([x, y, z]: [usize; 3]) -> String {
     format!("{x}x{y}x{z}")
 }
@@ -312,14 +312,14 @@ const SOURCES: [(&str, Kind); 2] = [
 /// Edge of a cell, in m.
 const SPACING: f64 = 100.0;
 
-/// Cells that the slowest wave passes while the source's bell is as wide as its unit: enough for waves without ripples.
+/// Number of cells that the slowest wave passes within the width of the source's bell curve: enough for waves without ripples.
 const CELLS_PER_WIDTH: f64 = 2.5;
 
-/// What each takes is kept. More are a typing error.
+/// The most steps. The time of each is kept; more are a typing error.
 const STEPS_MAX: usize = 10_000_000;
 
-/// Nine quantities, and eight of the rock.
+/// Fields in a cell: nine quantities, and eight of the rock.
 const FIELDS: usize = 17;
 
-/// 32 GiB in double precision. More is a typing error.
+/// The most cells: 32 GiB in double precision. More is a typing error.
 const CELLS_MAX: usize = 1 << 28;

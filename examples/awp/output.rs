@@ -1,4 +1,4 @@
-//! What is written to files: seismograms, and a picture.
+//! Output files: seismograms, and a picture.
 
 use std::{error::Error, fmt::Write, fs, io, path::Path};
 
@@ -14,14 +14,14 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 /// Places of the surface whose velocities are recorded.
 #[derive(Debug)]
 pub(crate) struct Receivers {
-    /// In the whole box.
+    /// Cells in the whole box.
     cells: Vec<[usize; 3]>,
-    /// Those of this rank, by number, with u, v and w of each step.
+    /// The stations of this rank, by number, with u, v and w of each step.
     own: Vec<(usize, [usize; 3], Vec<f64>)>,
 }
 
 impl Receivers {
-    /// Along x, over the source.
+    /// Places stations along x, over the source.
     pub(crate) fn new(problem: &Problem) -> Self {
         let [xs, ys, zs] = problem.domain.global;
         let cells: Vec<[usize; 3]> = (0..RECEIVERS)
@@ -32,7 +32,7 @@ impl Receivers {
         Self { cells, own }
     }
 
-    /// Another step.
+    /// Records another step.
     pub(crate) fn record<T: Real>(&mut self, solver: &Solver<T>) {
         for (_, cell, values) in &mut self.own {
             let velocity = solver.velocity.iter().map(|field| field.get(*cell).wide());
@@ -80,7 +80,7 @@ impl Receivers {
     }
 }
 
-/// The largest velocity of this rank's cells. NaN if any is.
+/// Returns the largest velocity of this rank's cells; NaN if any is NaN.
 pub(crate) fn peak<T: Real>(solver: &Solver<T>) -> f64 {
     let own = solver.problem.domain.own();
     let values = solver.velocity.iter().flat_map(|field| field.block(own));
@@ -113,7 +113,7 @@ pub(crate) async fn draw<T: Real>(world: &Comm, solver: &Solver<T>, path: &Path)
     write_png(path, width, height, &picture.rgb).map_err(|why| at(path, &why))
 }
 
-/// The vertical velocity in a plane of the whole box, on rank 0; x slowest.
+/// Returns the vertical velocity in a plane of the whole box, on rank 0; x slowest.
 async fn plane<T: Real>(
     world: &Comm,
     solver: &Solver<T>,
@@ -176,7 +176,8 @@ impl Picture {
         }
     }
 
-    /// Values of `height` rows, x slowest, the last row uppermost. All but one in two hundred are within the colours.
+    /// Adds `height` rows of values, x slowest, the last row uppermost. All but one in two hundred are within the range of
+    /// colors.
     fn push(&mut self, values: &[f64], height: usize) {
         let mut sizes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
         sizes.sort_by(f64::total_cmp);

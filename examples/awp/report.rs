@@ -1,4 +1,4 @@
-//! What is said, by rank 0.
+//! The output of rank 0.
 #![expect(clippy::print_stdout, reason = "this is what the program prints")]
 
 use std::io::{IsTerminal, stderr};
@@ -12,7 +12,7 @@ use crate::{
     wave::{Lap, Problem},
 };
 
-/// The figures of a run, each the largest of any rank: who waits longest is rarely the rank that computes longest.
+/// The figures of a run, each the largest of any rank: the rank that waits longest is rarely the one that computes longest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     median_us: f64,
@@ -20,12 +20,12 @@ pub(crate) struct Figures {
     velocity_us: f64,
     comm_us: f64,
     wait_us: f64,
-    /// The largest velocity in the end.
+    /// The largest velocity at the end.
     peak: f64,
 }
 
 impl Figures {
-    /// From the laps of all ranks, without the first few. Collective.
+    /// Computes the figures from the laps of all ranks, without the first few. Collective.
     ///
     /// # Errors
     /// Those of the reduction.
@@ -38,7 +38,7 @@ impl Figures {
         let mut wholes: Vec<f64> = laps.iter().map(|lap| lap.whole_us).collect();
         wholes.sort_by(f64::total_cmp);
         let median = wholes.get(wholes.len() / 2).copied().unwrap_or_default();
-        // A maximum passes over NaN, which is the worst of all.
+        // A maximum ignores NaN, which is the worst value of all.
         let peak = if peak.is_nan() { f64::INFINITY } else { peak };
         let mine = [
             median,
@@ -61,7 +61,7 @@ impl Figures {
     }
 
     /// # Errors
-    /// A sentence, when the waves have grown without end.
+    /// A sentence, if the waves have grown without end.
     pub(crate) fn verdict(&self) -> Result<(), String> {
         if self.peak.is_finite() {
             Ok(())
@@ -73,13 +73,13 @@ impl Figures {
         }
     }
 
-    /// The longest wait of any rank, as a share of a step.
+    /// Returns the longest wait of any rank, as a share of a step.
     fn exposed(&self) -> f64 {
         self.wait_us / self.mean_us
     }
 }
 
-/// The first line.
+/// Prints the first line.
 pub(crate) fn print_head(options: &Options, problem: &Problem, ranks: usize) {
     if options.json {
         return;
@@ -94,7 +94,7 @@ pub(crate) fn print_head(options: &Options, problem: &Problem, ranks: usize) {
     );
 }
 
-/// After a comparison without a difference.
+/// Prints the line after a comparison without a difference.
 pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
     if !options.json {
         println!(
@@ -104,7 +104,7 @@ pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
     }
 }
 
-/// After a timed run.
+/// Prints the lines after a timed run.
 pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figures) {
     let Figures {
         median_us,
@@ -146,7 +146,7 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
     );
 }
 
-/// A bar on rank 0's terminal; nothing elsewhere.
+/// Returns a progress bar on rank 0's terminal; nothing elsewhere.
 pub(crate) fn bar(options: &Options, rank: usize, mode: Mode) -> ProgressBar {
     if rank > 0 || options.json || !stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -158,5 +158,5 @@ pub(crate) fn bar(options: &Options, rank: usize, mode: Mode) -> ProgressBar {
         .with_prefix(mode.name())
 }
 
-/// Steps that are not counted: their memory is touched for the first time.
+/// Steps that are not counted, in which memory is touched for the first time.
 const WARM_UP: usize = 5;

@@ -1,14 +1,14 @@
-//! What only some ranks find out before they begin, as of their machines, ends all of them.
+//! Ends all ranks for a reason that only some ranks find before they begin, such as the memory of their machine.
 
 use std::error::Error;
 
 use ripstop::{Collectives, Comm, Max, Min};
 
-/// Whether it `fits` all machines: a rank answers for its node. Of each machine the first rank that refuses says why.
-/// Collective.
+/// Checks that the problem `fits` all machines; a rank answers for its node. On each machine, the first rank that refuses
+/// reports why. Collective.
 ///
 /// # Errors
-/// That sentence, on that rank; or a rank failed.
+/// The reported sentence, on that rank; or a rank failed.
 pub(crate) async fn agreed(
     world: &Comm,
     fits: impl FnOnce(&Comm) -> Result<(), String>,

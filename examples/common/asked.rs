@@ -1,4 +1,4 @@
-//! What the arguments ask for.
+//! The work that the arguments ask for.
 
 use std::error::Error;
 
@@ -6,11 +6,11 @@ use ripstop::Comm;
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// What is to be done, if anything: otherwise gives help, or says what is wrong with the arguments. All ranks see the same ones,
-/// and the first speaks.
+/// Returns the work, or prints help or the fault of the arguments and returns nothing. All ranks see the same arguments, and
+/// the first rank prints.
 ///
 /// # Errors
-/// What is wrong, on that rank.
+/// The fault of the arguments, on that rank.
 pub(crate) fn asked<T>(
     world: &Comm,
     read: Result<Option<T>, String>,

@@ -1,8 +1,8 @@
-//! Whether a file can be written where an argument says, before hours of computing.
+//! Checks that an output file can be written, before hours of computing.
 
 use std::path::Path;
 
-/// Refuses what cannot become a file: in a directory that is not there, or a directory itself.
+/// Refuses a path that cannot become a file: one in a missing directory, or a directory itself.
 ///
 /// # Errors
 /// A sentence that names `argument`.

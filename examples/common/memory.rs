@@ -1,8 +1,8 @@
-//! Whether a problem fits the machine, before an allocation fails or the system ends the rank that needs it.
+//! Checks that a problem fits the machine, before an allocation fails or the system ends the rank that needs it.
 
 use std::ffi::c_ulong;
 
-/// Refuses what needs so many bytes on the `ranks` of this machine, where it has fewer.
+/// Refuses a problem that needs `bytes` bytes on the `ranks` of this machine, if it has less.
 ///
 /// # Errors
 /// A sentence that names `what`.

@@ -1,16 +1,16 @@
-//! PNG pictures, stored without compression, and colours for signed values.
+//! PNG pictures, stored without compression, and colors for signed values.
 
 use std::{fs, io, path::Path};
 
 /// Writes a picture of 8-bit pixels, red, green and blue, row by row from the top.
 ///
 /// # Errors
-/// `rgb` is not `3 * width * height` long, or an edge is 0 or more than PNG allows; else those of writing the file.
+/// `rgb` is not `3 * width * height` long, or an edge is 0 or more than PNG allows; otherwise those of writing the file.
 pub(crate) fn write_png(path: &Path, width: usize, height: usize, rgb: &[u8]) -> io::Result<()> {
     fs::write(path, encode(width, height, rgb)?)
 }
 
-/// Blue for −1, white for 0, red for 1, and black for what is not a number. Values beyond are as the nearest end.
+/// Returns blue for −1, white for 0, red for 1, and black for NaN. Values beyond the range count as its nearest end.
 pub(crate) fn diverging(value: f64) -> [u8; 3] {
     if value.is_nan() {
         return [0; 3];
@@ -54,7 +54,7 @@ fn push_chunk(file: &mut Vec<u8>, kind: [u8; 4], data: &[u8]) -> io::Result<()> 
     Ok(())
 }
 
-/// A zlib stream whose blocks are copies: pictures of a few hundred pixels need no more.
+/// Returns a zlib stream whose blocks are copies; pictures of a few hundred pixels need no compression.
 fn stored(data: &[u8]) -> Vec<u8> {
     let mut stream = ZLIB_HEADER.to_vec();
     let mut blocks = data.chunks(usize::from(u16::MAX)).peekable();
@@ -112,6 +112,6 @@ const CRC_POLYNOMIAL: u32 = 0xedb8_8320;
 const ADLER_PRIME: u32 = 65_521;
 
 const WHITE: [f64; 3] = [250.0, 250.0, 248.0];
-/// At one half, and at the end.
+/// Colors at one half, and at the end of the range.
 const BLUES: [[f64; 3]; 2] = [[84.0, 142.0, 205.0], [16.0, 40.0, 104.0]];
 const REDS: [[f64; 3]; 2] = [[222.0, 104.0, 74.0], [112.0, 10.0, 32.0]];

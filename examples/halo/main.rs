@@ -109,5 +109,5 @@ fn help() -> Result<()> {
     Ok(())
 }
 
-/// Enough for every cell to have felt every neighbour of its rank, and for both directions of the sweep.
+/// Steps of a check: enough for every cell to be affected by every neighbor of its rank, and for both directions of the sweep.
 const CHECKED_STEPS_MAX: usize = 20;

@@ -6,14 +6,14 @@ use ripstop::Cart;
 
 use crate::heat::Mode;
 
-/// What to do.
+/// The parsed arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Cells of the whole box: z, y, x.
     pub(crate) global: [usize; 3],
     /// Ranks in each dimension: z, y, x.
     pub(crate) grid: [usize; 3],
-    /// Edge of every rank's cube, where there are cubes.
+    /// Edge of every rank's cube, if ranks have cubes.
     pub(crate) n: Option<usize>,
     /// Steps that are timed.
     pub(crate) steps: usize,
@@ -35,7 +35,7 @@ struct Given {
 }
 
 impl Options {
-    /// From the arguments of a job of `ranks`; `None` asks for help.
+    /// Parses the arguments of a job of `ranks`; `None` asks for help.
     ///
     /// # Errors
     /// A sentence that names the argument and says what to do.
@@ -66,8 +66,8 @@ impl Options {
         given.complete(ranks).map(Some)
     }
 
-    /// What so many ranks need, without their buffers: two fields with ghosts, and in a check those of the whole box, if one of
-    /// them is the first.
+    /// Returns the memory that `ranks` ranks need, without their buffers: two fields with ghosts. In a check, the first rank
+    /// also needs those of the whole box.
     pub(crate) fn bytes(&self, ranks: usize, with_first: bool) -> usize {
         let cells = |grid: [usize; 3]| -> usize {
             let edges = self.global.iter().zip(grid);
@@ -149,7 +149,7 @@ impl Given {
     }
 }
 
-/// What is printed for `--help`.
+/// Returns the text of `--help`.
 pub(crate) const HELP: &str = "\
 A 3-D heat equation, split over the ranks, with the faces exchanged in every step.
 
@@ -177,7 +177,7 @@ fn number(name: &str, text: &str, range: RangeInclusive<usize>) -> Result<usize,
     value.ok_or_else(|| format!("{name} {text}: give a whole number {limits}"))
 }
 
-/// Given x, y, z; held z, y, x.
+/// Parses a triple given as x, y, z, and returns it as z, y, x.
 fn triple(name: &str, text: &str) -> Result<[usize; 3], String> {
     let numbers: Option<Vec<usize>> = text
         .split('x')
@@ -199,19 +199,19 @@ fn cubes(n: usize, grid: [usize; 3]) -> Result<[usize; 3], String> {
         .ok_or_else(|| format!("--n {n} is too large: take fewer cells"))
 }
 
-/// Three numbers as they are given.
+/// Parses three numbers.
 pub(crate) fn shown([z, y, x]: [usize; 3]) -> String {
     format!("{x}x{y}x{z}")
 }
 
-/// Cell updates of each rank, by default: a fraction of a second.
+/// Cell updates of each rank by default: a fraction of a second.
 const UPDATES: usize = 1 << 28;
 
-/// The largest box that is compared with one rank without being asked: a fraction of a second too.
+/// The largest box that is compared with one rank by default: a fraction of a second too.
 const CHECKED_CELLS_MAX: usize = 1 << 23;
 
-/// What each takes is kept. More are a typing error.
+/// The most steps. The time of each is kept; more are a typing error.
 const STEPS_MAX: usize = 10_000_000;
 
-/// 64 GiB for two fields. More is a typing error.
+/// The most cells: 64 GiB for two fields. More is a typing error.
 const CELLS_MAX: usize = 1 << 32;

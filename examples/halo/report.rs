@@ -1,4 +1,4 @@
-//! What is said, by rank 0.
+//! The output of rank 0.
 #![expect(clippy::print_stdout, reason = "this is what the program prints")]
 
 use std::io::{IsTerminal, stderr};
@@ -11,7 +11,7 @@ use crate::{
     options::{Options, shown},
 };
 
-/// The figures of a run, each the largest of any rank: who waits longest is rarely the rank that computes longest.
+/// The figures of a run, each the largest of any rank: the rank that waits longest is rarely the one that computes longest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     median_us: f64,
@@ -20,12 +20,12 @@ pub(crate) struct Figures {
     p99_us: f64,
     min_us: f64,
     error: f64,
-    /// What rounding alone may make of the error.
+    /// The part of the error that rounding alone explains.
     pub(crate) tolerance: f64,
 }
 
 impl Figures {
-    /// From the samples of all ranks. Collective.
+    /// Computes the figures from the samples of all ranks. Collective.
     ///
     /// # Errors
     /// Those of the reduction.
@@ -43,7 +43,7 @@ impl Figures {
                 .or_else(|| values.last())
                 .map_or(0.0, |&value| value)
         };
-        // A maximum passes over NaN, which is the worst error of all.
+        // A maximum ignores NaN, which is the worst error of all.
         let error = if error.is_nan() { f64::INFINITY } else { error };
         let whole = |lap: &Lap| lap.whole_us;
         let mine = [
@@ -67,23 +67,23 @@ impl Figures {
         })
     }
 
-    /// Whether the decay is the exact one but for rounding.
+    /// Returns true if the decay is exact except for rounding.
     pub(crate) fn error_is_small(&self) -> bool {
         self.error <= self.tolerance
     }
 
-    /// The largest difference from the exact decay.
+    /// Returns the largest difference from the exact decay.
     pub(crate) fn error(&self) -> f64 {
         self.error
     }
 
-    /// The longest wait of any rank, as a share of a step.
+    /// Returns the longest wait of any rank, as a share of a step.
     fn exposed(&self) -> f64 {
         self.wait_us / self.median_us
     }
 }
 
-/// The first line.
+/// Prints the first line.
 pub(crate) fn print_head(options: &Options, ranks: usize) {
     if !options.json {
         let (cells, grid) = (shown(options.global), shown(options.grid));
@@ -94,7 +94,7 @@ pub(crate) fn print_head(options: &Options, ranks: usize) {
     }
 }
 
-/// After a comparison without a difference.
+/// Prints the line after a comparison without a difference.
 pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
     if !options.json {
         println!(
@@ -104,7 +104,7 @@ pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
     }
 }
 
-/// After a timed run.
+/// Prints the lines after a timed run.
 pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figures) {
     let Figures {
         median_us,
@@ -139,7 +139,7 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
     );
 }
 
-/// A bar on rank 0's terminal; nothing elsewhere.
+/// Returns a progress bar on rank 0's terminal; nothing elsewhere.
 pub(crate) fn bar(options: &Options, rank: usize, mode: Mode, steps: usize) -> ProgressBar {
     if rank > 0 || options.json || !stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -55,13 +55,13 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Grid)>, String> {
     Ok(Some((options, grid)))
 }
 
-/// Whether this machine can do it.
+/// Checks that this machine can run the problem.
 fn fits(world: &Comm, node: &Comm, options: &Options) -> Result<(), String> {
     let [x, y, z] = options.points;
     let what = format!("--n {x}x{y}x{z} --vars {}", options.vars);
     let bytes = options.bytes(world.size()).saturating_mul(node.size());
     memory::check(&what, bytes, node.size())?;
-    // Its machine is the one that matters: it writes.
+    // The machine of the rank that writes is the one that matters.
     if world.rank() == 0
         && let Some(file) = &options.png
     {
@@ -75,7 +75,7 @@ async fn run<T: Real>(world: &Comm, options: &Options, grid: &Grid) -> Result<()
         report::print_head(options, world.size());
     }
     for &mode in &options.modes {
-        // Whoever waits at once has nothing to compute meanwhile: pieces would be smaller for nothing.
+        // A rank that waits at once has nothing to compute meanwhile, so smaller pieces would gain nothing.
         let chunks = if mode == Mode::Blocking {
             1
         } else {
@@ -164,5 +164,5 @@ fn help() -> Result<()> {
     Ok(())
 }
 
-/// Rounds in which memory is touched for the first time, and connections are made.
+/// Rounds that are not counted, in which memory is touched for the first time and connections are made.
 const WARM_UP: usize = 2;

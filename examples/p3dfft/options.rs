@@ -6,7 +6,7 @@ use ripstop::Cart;
 
 use crate::fft::Mode;
 
-/// What to do.
+/// The parsed arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Points in x, y and z.
@@ -17,7 +17,7 @@ pub(crate) struct Options {
     pub(crate) modes: Vec<Mode>,
     pub(crate) chunks: usize,
     pub(crate) tests: usize,
-    /// Times there and back that are timed.
+    /// Number of timed transforms there and back.
     pub(crate) iters: usize,
     pub(crate) precision: Precision,
     pub(crate) check: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) png: Option<PathBuf>,
 }
 
-/// Of the numbers that are transformed.
+/// The precision of the numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Precision {
     Single,
@@ -50,7 +50,7 @@ struct Given {
 }
 
 impl Options {
-    /// From the arguments of a job of `ranks`; `None` asks for help.
+    /// Parses the arguments of a job of `ranks`; `None` asks for help.
     ///
     /// # Errors
     /// A sentence that names the argument and says what to do.
@@ -85,12 +85,13 @@ impl Options {
         given.complete(ranks).map(Some)
     }
 
-    /// Real numbers of one variable.
+    /// Returns the real numbers of one variable.
     pub(crate) fn volume(&self) -> usize {
         self.points.iter().product()
     }
 
-    /// What each of `ranks` needs: all fields, as they were and as they come back, their spectra, and the buffers of transposes.
+    /// Returns the memory that each of `ranks` needs: all fields, before and after, their spectra, and the buffers of
+    /// transposes.
     pub(crate) fn bytes(&self, ranks: usize) -> usize {
         let [nx, ny, nz] = self.points;
         let spectrum = 2 * (nx / 2 + 1) * ny * nz;
@@ -103,12 +104,12 @@ impl Options {
         number * ((self.vars * each + self.buffers(spectrum)) / ranks + alone)
     }
 
-    /// Numbers in the buffers of a row and a column on all ranks, of the mode that has most.
+    /// Returns the numbers in the buffers of a row and a column on all ranks, in the mode that has most.
     fn buffers(&self, spectrum: usize) -> usize {
         let waits = self.modes.iter().all(|&mode| mode == Mode::Blocking);
         let vars = if waits { 1 } else { self.vars.min(2) };
         let [m1, m2] = self.grid;
-        // Both ends, but only once what does not travel; a row of one has a plane.
+        // Both ends are counted, but a block that does not travel only once; a row of one rank has a plane.
         let row = if m1 == 1 {
             0
         } else {
@@ -167,7 +168,7 @@ fn grid(given: Option<[usize; 2]>, ranks: usize) -> Result<[usize; 2], String> {
     ))
 }
 
-/// What is printed for `--help`.
+/// Returns the text of `--help`.
 pub(crate) const HELP: &str = "\
 A 3-D Fourier transform of real numbers, there and back, on a grid of ranks.
 
@@ -219,7 +220,7 @@ fn pair(name: &str, text: &str) -> Result<[usize; 2], String> {
     }
 }
 
-/// Numbers of at least 1, with `x` between them.
+/// Parses numbers of at least 1, with `x` between them.
 fn product(text: &str) -> Option<Vec<usize>> {
     let parts = text
         .split('x')
@@ -249,21 +250,21 @@ fn precision(name: &str, text: &str) -> Result<Precision, String> {
 
 const ALL_MODES: [Mode; 3] = [Mode::Blocking, Mode::Host, Mode::Offload];
 
-/// Where there are no other variables to compute while one travels: a quarter is left exposed at the end.
+/// Chunks if there are no other variables to compute while one travels: a quarter is left exposed at the end.
 const CHUNKS_OF_ONE: usize = 4;
 
-/// Numbers that are transformed there and back, by default: about a second's worth.
+/// Numbers that are transformed there and back by default: about a second's worth.
 const TRANSFORMED: usize = 1 << 28;
 
-/// The most numbers that are checked without being asked: a fraction of a second too.
+/// The most numbers that are checked by default: a fraction of a second too.
 const CHECKED_MAX: usize = 1 << 22;
 
-/// More of them are typing errors.
+/// The most variables and rounds. More are typing errors.
 const VARS_MAX: usize = 1000;
 const TIMES_MAX: usize = 1_000_000;
 
-/// Every chunk has up to eight buffers, and a rank can have 1024.
+/// The most chunks: each has up to eight buffers, and a rank can have 1024.
 const CHUNKS_MAX: usize = 100;
 
-/// 64 GiB for a field and its spectrum. More is a typing error.
+/// The most numbers: 64 GiB for a field and its spectrum. More is a typing error.
 const NUMBERS_MAX: usize = 1 << 32;

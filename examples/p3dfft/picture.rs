@@ -1,4 +1,4 @@
-//! A slice of a field that the transform made smooth.
+//! A slice of a field that the transform has smoothed.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ fn damp(grid: &Grid, spectrum: &mut [Complex<f64>]) {
     }
 }
 
-/// All rows of the slice, on rank 0.
+/// Gathers all rows of the slice on rank 0.
 async fn slice(world: &Comm, grid: &Grid, field: &[f64]) -> Result<Option<Vec<f64>>> {
     let [m1, m2] = grid.ranks;
     let middle = grid.points[2] / 2;
@@ -92,5 +92,5 @@ fn write(grid: &Grid, rows: &[f64], file: &Path) -> Result<()> {
 
 const TAG: u32 = 40;
 
-/// A small field is drawn larger.
+/// Scale of a picture: a small field is drawn larger.
 const PIXELS_WANTED: usize = 512;

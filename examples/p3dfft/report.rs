@@ -1,4 +1,4 @@
-//! What is said, by rank 0.
+//! The output of rank 0.
 #![expect(clippy::print_stdout, reason = "this is what the program prints")]
 
 use std::io::{IsTerminal, stderr};
@@ -19,18 +19,18 @@ use crate::{
 /// The figures of a run, each the median of all times there and back.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
-    /// There and back, of the slowest rank.
+    /// Time there and back, of the slowest rank.
     whole_us: f64,
-    /// The shortest.
+    /// The shortest time there and back.
     min_us: f64,
-    /// On average of all ranks, there and back.
+    /// Time of each phase there and back, averaged over all ranks.
     phases_us: Times,
-    /// After there and back, in ε.
+    /// Error after there and back, in ε.
     error: f64,
 }
 
 impl Figures {
-    /// From the laps of all ranks, there and back. Collective.
+    /// Computes the figures from the laps of all ranks, there and back. Collective.
     ///
     /// # Errors
     /// Those of the reduction.
@@ -57,12 +57,12 @@ impl Figures {
         })
     }
 
-    /// The share of the time that is spent waiting.
+    /// Returns the share of the time that is spent waiting.
     fn exposed(&self) -> f64 {
         self.phases_us[Phase::Wait as usize] / self.whole_us
     }
 
-    /// 2.5 N log₂ N for each variable, each way: what is usual, not what is done.
+    /// Returns 2.5 N log₂ N for each variable, each way: the usual count of operations, not the actual one.
     fn gflops(&self, options: &Options) -> f64 {
         let volume = options.volume() as f64;
         let each = 2.5 * volume * volume.log2();
@@ -70,13 +70,13 @@ impl Figures {
     }
 }
 
-/// Sorts.
+/// Returns the median, and sorts the values.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// The first line.
+/// Prints the first line.
 pub(crate) fn print_head(options: &Options, ranks: usize) {
     if !options.json {
         let ([x, y, z], [m1, m2]) = (options.points, options.grid);
@@ -89,7 +89,7 @@ pub(crate) fn print_head(options: &Options, ranks: usize) {
     }
 }
 
-/// After a check without a complaint.
+/// Prints the line after a check without an error.
 pub(crate) fn print_checked(options: &Options, mode: Mode, errors: &Errors) {
     if !options.json {
         println!(
@@ -100,7 +100,7 @@ pub(crate) fn print_checked(options: &Options, mode: Mode, errors: &Errors) {
     }
 }
 
-/// After a timed run.
+/// Prints the lines after a timed run.
 pub(crate) fn print(options: &Options, ranks: usize, grid: &Grid, mode: Mode, figures: &Figures) {
     let (exposed, gflops) = (figures.exposed(), figures.gflops(options));
     let Figures {
@@ -144,7 +144,7 @@ pub(crate) fn print(options: &Options, ranks: usize, grid: &Grid, mode: Mode, fi
     );
 }
 
-/// A bar on rank 0's terminal; nothing elsewhere.
+/// Returns a progress bar on rank 0's terminal; nothing elsewhere.
 pub(crate) fn bar(options: &Options, rank: usize, mode: Mode) -> ProgressBar {
     if rank > 0 || options.json || !stderr().is_terminal() {
         return ProgressBar::hidden();

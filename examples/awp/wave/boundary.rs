@@ -8,15 +8,15 @@ use super::{
     stencil::{XZ, YZ, ZZ},
 };
 
-/// Cells near the ends lose a part of their value in each step, more the nearer they are.
+/// A sponge: cells near the ends lose a part of their value in each step, more the nearer they are.
 #[derive(Debug)]
 pub(super) struct Sponge<T> {
-    /// What is left, along each dimension.
+    /// The remaining share in each layer, along each dimension.
     left: [Vec<T>; 3],
 }
 
 impl<T: Real> Sponge<T> {
-    /// A sponge of `width` cells at each end that is neither periodic nor a free surface.
+    /// Makes a sponge of `width` cells at each end that is neither periodic nor a free surface.
     pub(super) fn new(domain: &Domain, width: usize, free_surface: bool) -> Self {
         let left = [Dim::X, Dim::Y, Dim::Z].map(|dim| {
             let (cells, before) = (domain.global[dim], domain.before[dim]);
@@ -59,7 +59,7 @@ impl<T: Real> Sponge<T> {
     }
 }
 
-/// What is left after a step, `distance` cells from the end (Cerjan et al. 1985).
+/// Returns the share that remains after a step, `distance` cells from the end (Cerjan et al. 1985).
 fn part_left(distance: usize, width: usize) -> f64 {
     if distance >= width {
         return 1.0;
@@ -71,7 +71,7 @@ fn part_left(distance: usize, width: usize) -> f64 {
 
 /// The highest layer of w, xz and yz lies on the surface; zz lies half a cell below.
 ///
-/// Above it are images: with those of the stresses the traction is zero, and those of the velocities go with that.
+/// Above it are images: those of the stresses make the traction zero, and those of the velocities are consistent with that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surface {
     /// The highest layer.
@@ -79,20 +79,20 @@ pub(super) struct Surface {
 }
 
 impl Surface {
-    /// The surface over this rank's cells, if it is there.
+    /// Returns the surface over this rank's cells, if it is there.
     pub(super) fn over(domain: &Domain) -> Option<Self> {
         let top = GHOSTS + domain.cells[Dim::Z] - 1;
         domain.ends(Dim::Z, true).then_some(Self { top })
     }
 
-    /// The shear traction vanishes.
+    /// Makes the shear traction vanish.
     pub(super) fn hold<T: Real>(&self, component: usize, field: &mut Field<T>, region: Region) {
         if [XZ, YZ].contains(&component) && region.range(Dim::Z).contains(&self.top) {
             field.fill(region.with(Dim::Z, self.top..self.top + 1), T::default());
         }
     }
 
-    /// Stresses above are the negative of those below.
+    /// Sets the stresses above to the negative of those below.
     pub(super) fn mirror_stresses<T: Real>(&self, stress: &mut [Field<T>; 6], own: Region) {
         let (zero, top) = (T::default(), self.top);
         for [x, y, _] in own.with(Dim::Z, top..top + 1).rows() {
@@ -107,9 +107,10 @@ impl Surface {
         }
     }
 
-    /// Velocities above are such that the shear strain at the surface vanishes, and with it, to second order, the normal stress.
+    /// Sets the velocities above so that the shear strain at the surface vanishes, and with it, to second order, the normal
+    /// stress.
     ///
-    /// Columns of u above, and of v below this rank's in x and y are written too: the neighbour has them, but need not send them.
+    /// Also writes columns of u above, and of v below this rank's in x and y. The neighbor has them, but need not send them.
     pub(super) fn continue_velocities<T: Real>(
         &self,
         velocity: &mut [Field<T>; 3],
@@ -143,7 +144,7 @@ impl Surface {
     }
 }
 
-/// What the outermost layer keeps in a step.
+/// The share that the outermost layer keeps in a step.
 const OUTERMOST_LEFT: f64 = 0.92;
 
 fn float(n: usize) -> f64 {

@@ -1,4 +1,4 @@
-//! The same box on one rank, compared bit by bit.
+//! Compares with the same box on one rank, bit by bit.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ripstop::{Comm, Result};
 
 use super::{Alone, Domain, Field, GHOSTS, Halo, Halos, Layers, Problem, Real, Schedule, Solver};
 
-/// The first cell that came out differently.
+/// The first cell that differs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deviation {
     quantity: &'static str,
@@ -15,8 +15,8 @@ pub(crate) struct Deviation {
     expected: f64,
 }
 
-/// Runs `steps` from a stirred start with poisoned ghosts, and compares every quantity in every cell with a computation of the
-/// whole box on rank 0 alone, which alone learns the result. Collective.
+/// Runs `steps` from a random start with poisoned ghosts, and compares every quantity in every cell with a computation of the
+/// whole box on rank 0. Only rank 0 gets the result. Collective.
 ///
 /// # Errors
 /// Those of the messages.
@@ -56,7 +56,7 @@ pub(crate) async fn check<T: Real, H: Halo<T>>(
     Ok(first)
 }
 
-/// The whole box.
+/// Computes the whole box.
 async fn alone<T: Real>(problem: Problem, steps: usize) -> Result<Solver<T>> {
     let problem = problem.whole();
     let mut halos = Alone::halos(&problem.domain, &Layers::FULL);
@@ -66,7 +66,7 @@ async fn alone<T: Real>(problem: Problem, steps: usize) -> Result<Solver<T>> {
     Ok(solver)
 }
 
-/// Where the part of a field of the whole box differs from `block`.
+/// Returns the first position where this part of a field of the whole box differs from `block`.
 fn compare<T: Real>(
     quantity: &'static str,
     whole: &Field<T>,

@@ -1,21 +1,21 @@
-//! Where the time of a step goes.
+//! How the time of a step is spent.
 
 use std::time::Instant;
 
-/// Where the time of a step went, in µs.
+/// The time of a step and its parts, in µs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lap {
-    /// All of it.
+    /// The whole step.
     pub(crate) whole_us: f64,
-    /// Computing velocities, which comes first.
+    /// Computing velocities, the first part of a step.
     pub(crate) velocity_us: f64,
     /// Packing, starting, waiting and unpacking.
     pub(crate) comm_us: f64,
-    /// Waiting: what is left exposed.
+    /// Waiting, which is exposed.
     pub(crate) wait_us: f64,
 }
 
-/// Runs from its start, and adds up what is said to be communication.
+/// A clock that runs from its start, and adds up the time of communication.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     start: Instant,
@@ -24,7 +24,7 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts, computing.
+    /// Starts the clock; the time counts as computation.
     pub(super) fn start() -> Self {
         Self {
             start: now(),
@@ -33,24 +33,24 @@ impl Stopwatch {
         }
     }
 
-    /// Communication from here on.
+    /// Counts the time from here on as communication.
     pub(super) fn communicating(&mut self) {
         self.since = Some(now());
     }
 
-    /// Computation from here on.
+    /// Counts the time from here on as computation.
     pub(super) fn computing(&mut self) {
         if let Some(since) = self.since.take() {
             self.lap.comm_us += us(since, now());
         }
     }
 
-    /// The velocities are there: what is computed from here on are stresses.
+    /// Notes that the velocities are computed; the computation from here on is of stresses.
     pub(super) fn half(&mut self) {
         self.lap.velocity_us = us(self.start, now()) - self.lap.comm_us;
     }
 
-    /// Times what is awaited, as waiting.
+    /// Awaits a future, and counts the time as waiting.
     pub(super) async fn waiting<R>(&mut self, awaited: impl Future<Output = R>) -> R {
         let since = now();
         let output = awaited.await;
@@ -58,7 +58,7 @@ impl Stopwatch {
         output
     }
 
-    /// The end.
+    /// Stops the clock.
     pub(super) fn stop(mut self) -> Lap {
         self.computing();
         self.lap.whole_us = us(self.start, now());

@@ -1,8 +1,8 @@
-//! Which cells a rank has, and who is beside it.
+//! The cells of a rank, and the ranks beside it.
 
 use std::ops::Range;
 
-/// Dimensions by name, as indices of a triple. Cells that differ in z only are neighbours in memory.
+/// Dimensions by name, as indices of a triple. Cells that differ only in z are adjacent in memory.
 #[derive(Debug)]
 pub(crate) struct Dim;
 
@@ -15,14 +15,15 @@ impl Dim {
 /// Layers of ghosts at every side of a box.
 pub(crate) const GHOSTS: usize = 2;
 
-/// A rank's box in the whole box. It has at least [`GHOSTS`] cells in every dimension: what a neighbour needs is its own.
+/// A rank's box in the whole box. It has at least [`GHOSTS`] cells in every dimension, so that a neighbor needs only this
+/// rank's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Domain {
     /// Cells of the whole box.
     pub(crate) global: [usize; 3],
-    /// Ranks.
+    /// Ranks in each dimension.
     grid: [usize; 3],
-    /// Which dimensions wrap around.
+    /// True for dimensions that wrap around.
     pub(crate) periodic: [bool; 3],
     /// This rank's place in the grid.
     place: [usize; 3],
@@ -33,11 +34,11 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// The part of `rank` in a grid of ranks. The last dimension varies fastest; cells that do not divide go to the first
-    /// ranks, one each.
+    /// Returns the part of `rank` in a grid of ranks. The last dimension varies fastest. Remaining cells go to the first ranks,
+    /// one each.
     ///
     /// # Errors
-    /// The sentence names the dimension that has too few cells.
+    /// A sentence that names the dimension with too few cells.
     pub(crate) fn part(
         global: [usize; 3],
         grid: [usize; 3],
@@ -67,7 +68,7 @@ impl Domain {
         Ok(whole.of(rank))
     }
 
-    /// The part of another rank.
+    /// Returns the part of another rank.
     pub(crate) fn of(self, mut rank: usize) -> Self {
         let mut part = self;
         for dim in [Dim::Z, Dim::Y, Dim::X] {
@@ -81,7 +82,7 @@ impl Domain {
         part
     }
 
-    /// All of it, on one rank.
+    /// Returns the whole box, on one rank.
     pub(crate) fn whole(self) -> Self {
         Self {
             grid: [1; 3],
@@ -90,7 +91,8 @@ impl Domain {
         .of(0)
     }
 
-    /// The rank beside this one in `dim`, on the low or the high side; a box that wraps around onto itself is its own.
+    /// Returns the rank beside this one in `dim`, on the low or the high side. In a dimension with one rank that wraps around,
+    /// this is the rank itself.
     pub(super) fn neighbour(&self, dim: usize, high: bool) -> Option<usize> {
         let (at, ranks) = (self.place[dim], self.grid[dim]);
         let beside = match (high, self.periodic[dim]) {
@@ -104,12 +106,12 @@ impl Domain {
         Some((place[0] * self.grid[1] + place[1]) * self.grid[2] + place[2])
     }
 
-    /// Whether nothing is beyond this side of the box, on any rank.
+    /// Returns true if nothing is beyond this side of the box, on any rank.
     pub(super) fn ends(&self, dim: usize, high: bool) -> bool {
         self.neighbour(dim, high).is_none()
     }
 
-    /// Own cells.
+    /// Returns the region of the own cells.
     pub(crate) fn own(&self) -> Region {
         Region {
             start: [GHOSTS; 3],
@@ -117,7 +119,7 @@ impl Domain {
         }
     }
 
-    /// The ghosts at the sides that have a neighbour, all layers and with their corners.
+    /// Returns the ghosts at the sides that have a neighbor, all layers and with their corners.
     pub(super) fn ghosts(&self) -> impl Iterator<Item = Region> {
         let all = Region {
             start: [0; 3],
@@ -131,7 +133,7 @@ impl Domain {
         })
     }
 
-    /// Where a cell of the whole box is in this rank's fields, if it is one of its own.
+    /// Returns the position of a cell of the whole box in this rank's fields, if it is one of its own.
     pub(crate) fn local(&self, cell: [usize; 3]) -> Option<[usize; 3]> {
         let mut at = [0; 3];
         for dim in 0..3 {
@@ -141,14 +143,14 @@ impl Domain {
         Some(at)
     }
 
-    /// The rank that has a cell of the whole box.
+    /// Returns the rank that has a cell of the whole box.
     pub(crate) fn owner(&self, cell: [usize; 3]) -> usize {
         let ranks = 0..self.grid.iter().product();
         let mut owners = ranks.filter(|&rank| self.of(rank).local(cell).is_some());
         owners.next().unwrap_or_default()
     }
 
-    /// This rank's cells in a field of the whole box.
+    /// Returns this rank's cells in a field of the whole box.
     pub(crate) fn in_whole(&self) -> Region {
         let start = self.before.map(|before| before + GHOSTS);
         Region {
@@ -157,7 +159,7 @@ impl Domain {
         }
     }
 
-    /// Own cells in layers that a neighbour needs, and the rest. No cell is in two of the regions.
+    /// Splits the own cells: layers that a neighbor needs, and the rest. The regions do not overlap.
     pub(super) fn split(&self) -> (Vec<Region>, Region) {
         let (mut slabs, mut rest) = (Vec::new(), self.own());
         for dim in 0..3 {
@@ -193,12 +195,12 @@ impl Region {
         self.end[dim] - self.start[dim]
     }
 
-    /// How many cells.
+    /// Returns the number of cells.
     pub(crate) fn len(&self) -> usize {
         (0..3).map(|dim| self.edge(dim)).product()
     }
 
-    /// The cell number `index`, z fastest.
+    /// Returns the cell number `index`, z fastest.
     pub(crate) fn cell(&self, index: usize) -> [usize; 3] {
         let [_, ys, zs] = [0, 1, 2].map(|dim| self.edge(dim));
         let within = [index / (ys * zs), index / zs % ys, index % zs];
@@ -209,20 +211,20 @@ impl Region {
         (0..3).all(|dim| self.range(dim).contains(&cell[dim]))
     }
 
-    /// The same but for `dim`.
+    /// Returns the same region with another range in `dim`.
     pub(crate) fn with(mut self, dim: usize, range: Range<usize>) -> Self {
         (self.start[dim], self.end[dim]) = (range.start, range.end);
         self
     }
 
-    /// Its layer with this index in `dim`, counted from the first own one, if it has that.
+    /// Returns the layer with this index in `dim`, counted from the first own one, if the region has it.
     pub(crate) fn plane(self, dim: usize, index: usize) -> Option<Self> {
         let at = index.checked_add(GHOSTS)?;
         let here = self.range(dim).contains(&at);
         here.then(|| self.with(dim, at..at + 1))
     }
 
-    /// The starts of its rows along z.
+    /// Returns the starts of the rows along z.
     pub(super) fn rows(self) -> impl Iterator<Item = [usize; 3]> {
         let [xs, ys] = [Dim::X, Dim::Y].map(|dim| self.range(dim));
         xs.flat_map(move |x| ys.clone().map(move |y| [x, y, self.start[Dim::Z]]))

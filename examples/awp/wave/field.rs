@@ -13,7 +13,7 @@ pub(crate) struct Field<T> {
 }
 
 impl<T: Real> Field<T> {
-    /// All zero.
+    /// Makes a field of zeros.
     pub(super) fn new(domain: &Domain) -> Self {
         let [x, y, z] = domain.cells.map(|cells| cells + 2 * GHOSTS);
         Self {
@@ -22,12 +22,12 @@ impl<T: Real> Field<T> {
         }
     }
 
-    /// The index of a cell, ghosts counted.
+    /// Returns the index of a cell, ghosts counted.
     pub(super) fn at(&self, cell: [usize; 3]) -> usize {
         (0..3).map(|dim| cell[dim] * self.strides[dim]).sum()
     }
 
-    /// Cells from one to the next along `dim`.
+    /// Returns the distance between adjacent cells along `dim`.
     pub(super) fn stride(&self, dim: usize) -> usize {
         self.strides[dim]
     }
@@ -45,18 +45,18 @@ impl<T: Real> Field<T> {
         self.cells[at] = value;
     }
 
-    /// The cells from `start` on along z.
+    /// Returns the cells from `start` on along z.
     pub(super) fn row(&self, start: [usize; 3], len: usize) -> &[T] {
         &self.cells[self.at(start)..][..len]
     }
 
-    /// As [`row`](Self::row).
+    /// Like [`row`](Self::row), for writing.
     pub(super) fn row_mut(&mut self, start: [usize; 3], len: usize) -> &mut [T] {
         let at = self.at(start);
         &mut self.cells[at..][..len]
     }
 
-    /// Copies a region to `packed`, which is as long.
+    /// Copies a region to `packed`, which must have its length.
     pub(super) fn pack(&self, region: Region, packed: &mut [T]) {
         let len = region.edge(Dim::Z);
         for (start, line) in region.rows().zip(packed.chunks_exact_mut(len)) {
@@ -64,7 +64,7 @@ impl<T: Real> Field<T> {
         }
     }
 
-    /// A copy of a region.
+    /// Returns a copy of a region.
     pub(crate) fn block(&self, region: Region) -> Vec<T> {
         let mut block = vec![T::default(); region.len()];
         self.pack(region, &mut block);

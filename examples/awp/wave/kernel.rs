@@ -1,7 +1,7 @@
 //! The update of a cell, and the loops over cells.
 //!
-//! Every cell is computed by the same three functions, whatever the region it belongs to: the order of its sums does not depend
-//! on how the box is split, so neither do its bits.
+//! Every cell is computed by the same three functions, in any region. So the order of its sums, and its bits, do not depend on
+//! how the box is split.
 
 use super::{
     domain::{Dim, Region},
@@ -58,7 +58,7 @@ fn shear_cell<T: Real>(here: T, factor: T, taps: [[T; 4]; 2]) -> T {
     flushed(here + factor * (first + second), T::STRESS_LEAST)
 }
 
-/// The three normal stresses, from λ + 2μ and 2μ.
+/// Advances the three normal stresses, from λ + 2μ and 2μ.
 #[inline(always)]
 fn normal_cell<T: Real>(here: [T; 3], [modulus, shear]: [T; 2], taps: [[T; 4]; 3]) -> [T; 3] {
     let [x, y, z] = taps.map(difference);
@@ -70,8 +70,8 @@ fn normal_cell<T: Real>(here: [T; 3], [modulus, shear]: [T; 2], taps: [[T; 4]; 3
     ]
 }
 
-/// Zero instead of less than `least`. Ahead of a wave values fall off until they are subnormal, and then every operation on them
-/// takes a hundred cycles: most of a step.
+/// Returns the value, or zero if it is less than `least`. Ahead of a wave, values fall off until they are subnormal, and then
+/// every operation on them takes a hundred cycles: most of a step.
 #[inline(always)]
 fn flushed<T: Real>(value: T, least: T) -> T {
     if value < least && T::default() - least < value {
@@ -81,7 +81,7 @@ fn flushed<T: Real>(value: T, least: T) -> T {
     }
 }
 
-/// The derivative in the middle of four values, times the distance of two.
+/// Returns the derivative in the middle of four values, times their spacing.
 #[inline(always)]
 fn difference<T: Real>([a, b, c, d]: [T; 4]) -> T {
     T::NEAR * (c - b) + T::FAR * (d - a)
@@ -157,7 +157,7 @@ impl<T: Real> Stresses<'_, T> {
     }
 }
 
-// The loops are functions of their own, and what they write are arguments: so the compiler knows that nothing else is written.
+// The loops are separate functions that take their outputs as arguments, so the compiler knows that nothing else is written.
 
 #[inline(always)]
 fn velocity_row<T: Real>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 3]) {
@@ -198,7 +198,7 @@ fn normal_row<T: Real>(
     }
 }
 
-/// The four rows that a difference reads. They have one length, so that the loops have no bounds to check.
+/// Returns the four rows that a difference reads. They have one length, so that the loops need no bounds checks.
 #[inline(always)]
 fn rows<T: Real>(
     fields: &[Field<T>],

@@ -14,22 +14,22 @@ pub(crate) struct Rock {
     pub(crate) density: f64,
 }
 
-/// Where which rock is.
+/// The layers of rock in the box.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Model {
     Uniform(Rock),
-    /// Sediment in the upper eighth, granite down to one half, and something harder below.
+    /// Sediment in the upper eighth, granite down to one half, and harder rock below.
     Layered,
 }
 
 /// The factors of the kernels, in every cell.
 #[derive(Debug)]
 pub(crate) struct Medium<T> {
-    /// Δt/(h ρ) where u, v and w are.
+    /// Δt/(h ρ) at the positions of u, v and w.
     pub(super) velocity: [Field<T>; 3],
-    /// Δt/h times λ + 2μ and 2μ, where the normal stresses are.
+    /// Δt/h times λ + 2μ and 2μ, at the positions of the normal stresses.
     pub(super) normal: [Field<T>; 2],
-    /// Δt μ/h where xy, xz and yz are.
+    /// Δt μ/h at the positions of xy, xz and yz.
     pub(super) shear: [Field<T>; 3],
 }
 
@@ -50,19 +50,19 @@ impl Rock {
         density: 2750.0,
     };
 
-    /// μ, in Pa.
+    /// Returns μ, in Pa.
     pub(crate) fn mu(&self) -> f64 {
         self.density * self.vs * self.vs
     }
 
-    /// λ, in Pa.
+    /// Returns λ, in Pa.
     pub(crate) fn lambda(&self) -> f64 {
         self.density * self.vp * self.vp - 2.0 * self.mu()
     }
 }
 
 impl Model {
-    /// Every rock in it.
+    /// Returns every rock in the medium.
     fn rocks(&self) -> Vec<Rock> {
         match *self {
             Self::Uniform(rock) => vec![rock],
@@ -70,25 +70,25 @@ impl Model {
         }
     }
 
-    /// The largest speed in it.
+    /// Returns the largest speed in the medium.
     pub(crate) fn vp_max(&self) -> f64 {
         let speeds = self.rocks().into_iter().map(|rock| rock.vp);
         speeds.fold(0.0, f64::max)
     }
 
-    /// ρ vp, the stress that goes with a velocity, in Pa s/m: the largest in it.
+    /// Returns the largest ρ vp, the stress that goes with a velocity, in Pa s/m.
     pub(super) fn impedance(&self) -> f64 {
         let each = self.rocks().into_iter().map(|rock| rock.density * rock.vp);
         each.fold(0.0, f64::max)
     }
 
-    /// The smallest speed in it.
+    /// Returns the smallest speed in the medium.
     pub(crate) fn vs_min(&self) -> f64 {
         let speeds = self.rocks().into_iter().map(|rock| rock.vs);
         speeds.fold(f64::INFINITY, f64::min)
     }
 
-    /// At layer `z` of `layers`, the last of which is at the top.
+    /// Returns the rock at layer `z` of `layers`, the last of which is at the top.
     fn rock(&self, z: usize, layers: usize) -> Rock {
         match *self {
             Self::Uniform(rock) => rock,
@@ -100,7 +100,7 @@ impl Model {
 }
 
 impl<T: Real> Medium<T> {
-    /// For steps of `step` = Δt/h, in s/m.
+    /// Computes the factors for steps of `step` = Δt/h, in s/m.
     pub(super) fn new(domain: &Domain, model: Model, step: f64) -> Self {
         let nodes = Nodes { domain, model };
         let mut medium = Self {
@@ -129,14 +129,14 @@ impl<T: Real> Medium<T> {
     }
 }
 
-/// The rock is given at nodes half a cell away from the normal stresses, at (−½, +½, +½): around each quantity they are
-/// averaged.
+/// The rock is given at nodes half a cell away from the normal stresses, at (−½, +½, +½). Around each quantity, the values of
+/// the nodes are averaged.
 struct Nodes<'a> {
     domain: &'a Domain,
     model: Model,
 }
 
-/// From a cell to a node around it.
+/// Offsets from a cell to the nodes around it.
 type Offset = [isize; 3];
 
 impl Nodes<'_> {
@@ -158,7 +158,7 @@ impl Nodes<'_> {
         count / sum
     }
 
-    /// Beyond an end of the box is what is at the end.
+    /// Beyond an end of the box, the values at the end are used.
     fn rock(&self, cell: [usize; 3], offset: Offset) -> Rock {
         let z = self.domain.before[2] + cell[2] - GHOSTS;
         let layers = self.domain.global[2];

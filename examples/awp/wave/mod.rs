@@ -45,12 +45,12 @@ pub(crate) use self::{
     stencil::Layers,
 };
 
-/// The order of a step.
+/// The order of the work in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
     /// All cells, then the exchange.
     Plain,
-    /// The cells that a neighbour needs, component after component, then the others while those travel.
+    /// The cells that a neighbor needs, component after component; then the other cells, while the messages travel.
     Split,
 }
 
@@ -67,13 +67,13 @@ pub(crate) struct Solver<T> {
     own: Region,
     slabs: Vec<Region>,
     interior: Region,
-    /// Ghosts are not numbers until they are received.
+    /// If set, ghosts are NaN until they are received.
     poison: bool,
     steps: usize,
 }
 
 impl<T: Real> Solver<T> {
-    /// At rest.
+    /// Makes a box at rest.
     pub(crate) fn new(problem: Problem) -> Self {
         let Problem {
             domain,
@@ -98,7 +98,7 @@ impl<T: Real> Solver<T> {
         }
     }
 
-    /// Fills ghosts with NaN before every exchange: a cell that was not received shows in all that is computed from it.
+    /// Fills ghosts with NaN before every exchange, so that a missing value shows in every result that depends on it.
     pub(crate) fn poisoned(self) -> Self {
         Self {
             poison: true,
@@ -106,8 +106,8 @@ impl<T: Real> Solver<T> {
         }
     }
 
-    /// Gives every cell of every quantity a value of its own by chance, in the proportion that waves have. It depends on the
-    /// cell's place in the whole box only.
+    /// Gives every cell of every quantity a random value, in proportions like those of waves. It depends only on the cell's
+    /// place in the whole box.
     pub(crate) fn stirred(mut self, seed: u64) -> Self {
         let Problem { domain, model, .. } = self.problem;
         let (own, [_, ys, zs]) = (domain.in_whole(), domain.global);
@@ -125,10 +125,10 @@ impl<T: Real> Solver<T> {
         self
     }
 
-    /// Advances by `steps`, and calls `after` with the time that each took.
+    /// Advances by `steps`, and calls `after` with the time of each.
     ///
     /// # Errors
-    /// Those of the exchange; the fields are of no use afterwards.
+    /// Those of the exchange; the fields are undefined afterwards.
     pub(crate) async fn run<H: Halo<T>>(
         &mut self,
         halos: &mut Halos<H>,
@@ -147,7 +147,7 @@ impl<T: Real> Solver<T> {
             self.advance_velocity(to_velocity, schedule, &mut watch)
                 .await?;
             watch.half();
-            // The neighbours are behind by half a step at most: who opens at once never makes them wait.
+            // The neighbors are behind by at most half a step, so a rank that opens here never makes them wait.
             let next_velocity = (left > 0).then(|| velocity.open()).transpose()?;
             self.advance_stress(to_stress, schedule, &mut watch).await?;
             let next_stress = (left > 0).then(|| stress.open()).transpose()?;
@@ -161,7 +161,7 @@ impl<T: Real> Solver<T> {
         Ok(())
     }
 
-    /// All quantities: the velocities, then the stresses.
+    /// Returns all quantities: the velocities, then the stresses.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &Field<T>> {
         self.velocity.iter().chain(&self.stress)
     }
@@ -240,7 +240,7 @@ impl<T: Real> Solver<T> {
         Ok(())
     }
 
-    /// The ghosts of what the stresses are now.
+    /// Returns the ghosts of the current stresses.
     async fn exchange_stress(&mut self, mut open: impl Open<T>) -> Result<()> {
         let watch = &mut Stopwatch::start();
         self.spoil(|solver| &mut solver.stress);
@@ -292,7 +292,7 @@ impl<T: Real> Solver<T> {
         }
     }
 
-    /// Poisons the ghosts that a neighbour sends.
+    /// Poisons the ghosts that a neighbor sends.
     fn spoil<const N: usize>(&mut self, fields: impl Fn(&mut Self) -> &mut [Field<T>; N]) {
         if !self.poison {
             return;

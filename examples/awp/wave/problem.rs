@@ -1,8 +1,8 @@
-//! What is computed.
+//! The problem that is computed.
 
 use super::{domain::Domain, medium::Model, source::Source};
 
-/// A box of rock, its ends, and what happens in it.
+/// A box of rock, its ends, and the source in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Problem {
     pub(crate) domain: Domain,
@@ -13,13 +13,13 @@ pub(crate) struct Problem {
     pub(crate) dt: f64,
     /// Cells that absorb waves, at each end that is neither periodic nor free.
     pub(crate) sponge: usize,
-    /// Whether the top, unless z is periodic, is a free surface. Beyond the other ends everything is zero, which reflects.
+    /// True if the top is a free surface, unless z is periodic. Beyond the other ends everything is zero, which reflects.
     pub(crate) free_surface: bool,
     pub(crate) source: Option<Source>,
 }
 
 impl Problem {
-    /// The same, on one rank.
+    /// Returns the same problem on one rank.
     pub(crate) fn whole(self) -> Self {
         Self {
             domain: self.domain.whole(),
@@ -28,7 +28,7 @@ impl Problem {
     }
 }
 
-/// The longest time step that is stable, in s: 6 h / (7 √3 vp).
+/// Returns the longest stable time step, in s: 6 h / (7 √3 vp).
 pub(crate) fn dt_max(model: &Model, spacing: f64) -> f64 {
     6.0 * spacing / (7.0 * 3.0_f64.sqrt() * model.vp_max())
 }

@@ -13,20 +13,20 @@ pub(crate) trait Real:
 {
     const ONE: Self;
     const NAN: Self;
-    /// The weights of a difference of fourth order: of the two nearest values, and of the two next.
+    /// The weights of a difference of fourth order: of the two nearest values, and of the two next ones.
     const NEAR: Self;
     const FAR: Self;
 
-    /// Smaller values count as zero, in m/s and Pa: nothing that is computed from these is subnormal.
+    /// Smaller values count as zero, in m/s and Pa, so that no computed value is subnormal.
     const VELOCITY_LEAST: Self;
     const STRESS_LEAST: Self;
 
-    /// The nearest value.
+    /// Returns the nearest value.
     fn of(value: f64) -> Self;
 
     fn wide(self) -> f64;
 
-    /// For comparisons bit by bit: NaN equals itself, and the zeros differ.
+    /// Returns the bits, for exact comparisons: NaN equals itself, and the zeros differ.
     fn same_bits(self, other: Self) -> bool;
 }
 

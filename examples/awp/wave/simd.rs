@@ -1,4 +1,4 @@
-//! Loops, compiled for several vector widths; the best one that the processor has is chosen at run time.
+//! Loops, compiled for several vector widths. The best one for the processor is chosen at run time.
 //!
 //! None of them fuses a multiplication and an addition, so all give the same bits.
 #![expect(
@@ -6,7 +6,7 @@
     reason = "calls code for processors that have the instructions"
 )]
 
-/// Something to compute. `run` and all that it calls are inlined into the loop of each width.
+/// A computation. `run` and all functions it calls are inlined into the loop of each width.
 pub(super) trait Work {
     fn run(self);
 }
@@ -16,7 +16,7 @@ pub(super) fn widest(work: impl Work) {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
-            // SAFETY: just asked; the function is safe but for that.
+            // SAFETY: the line above has checked for the feature, which is the function's only requirement.
             return unsafe { with_avx512(work) };
         }
         if is_x86_feature_detected!("avx2") {

@@ -1,4 +1,4 @@
-//! What makes the waves.
+//! The source of the waves.
 
 use std::f64::consts::PI;
 
@@ -16,20 +16,21 @@ pub(crate) struct Source {
     pub(crate) kind: Kind,
     /// Its cell in the whole box.
     pub(crate) cell: [usize; 3],
-    /// How long the release takes, in s: the width of a bell curve, whose middle is [`DELAY`] widths after the start.
+    /// Duration of the release in s: the width of a bell curve, whose middle is [`DELAY`] widths after the start.
     pub(crate) width_s: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The same in all directions.
+    /// Releases equally in all directions.
     Explosion,
-    /// A vertical fault across x whose sides slip up and down: in the plane of x and z four lobes, in turn pushed and pulled.
+    /// A vertical fault across x whose sides slip up and down; in the plane of x and z it gives four lobes, in turn pushed and
+    /// pulled.
     DoubleCouple,
 }
 
 impl Source {
-    /// Takes the release of the step after `steps` from a stress, where the source is in the region.
+    /// Subtracts the release of the step after `steps` from a stress, if the source is in the region.
     pub(super) fn release<T: Real>(
         &self,
         component: usize,
@@ -48,20 +49,20 @@ impl Source {
         }
     }
 
-    /// The moment rate at time `t`, in N m/s.
+    /// Returns the moment rate at time `t`, in N m/s.
     fn rate(&self, t: f64) -> f64 {
         let at = t / self.width_s - DELAY;
         MOMENT / (self.width_s * PI.sqrt()) * (-at * at).exp()
     }
 
-    /// When half of it is released, in s.
+    /// Returns the time at which half of the moment is released, in s.
     pub(crate) fn middle_s(&self) -> f64 {
         DELAY * self.width_s
     }
 }
 
 impl Kind {
-    /// The stresses that are released.
+    /// Returns the stresses that are released.
     fn components(self) -> &'static [usize] {
         match self {
             Self::Explosion => &[XX, YY, ZZ],
@@ -70,8 +71,8 @@ impl Kind {
     }
 }
 
-/// Widths from the start to the middle: the bell begins at 10⁻⁷ of its height.
+/// Widths from the start to the middle, so that the bell begins at 10⁻⁷ of its height.
 const DELAY: f64 = 4.0;
 
-/// In N m: an earthquake of magnitude 4.
+/// Moment in N m: an earthquake of magnitude 4.
 const MOMENT: f64 = 1e15;

@@ -1,5 +1,5 @@
-//! Which differences make which quantity. Everything else follows from these tables: the update of a cell, and how many layers
-//! of ghosts a neighbour has to send.
+//! The differences of which each quantity consists. Everything else follows from these tables: the update of a cell, and how
+//! many layers of ghosts a neighbor has to send.
 
 use super::domain::Dim;
 
@@ -34,17 +34,17 @@ const fn down(of: usize, dim: usize) -> Difference {
     Difference { of, dim, before: 2 }
 }
 
-/// What each velocity adds up, of the stresses.
+/// For each velocity, the differences of stresses that it adds up.
 pub(super) const VELOCITY: [[Difference; 3]; 3] = [
     [down(XX, Dim::X), down(XY, Dim::Y), down(XZ, Dim::Z)],
     [up(XY, Dim::X), up(YY, Dim::Y), down(YZ, Dim::Z)],
     [up(XZ, Dim::X), down(YZ, Dim::Y), up(ZZ, Dim::Z)],
 ];
 
-/// The stretching in x, y and z, of the velocities.
+/// The stretching in x, y and z, as differences of velocities.
 pub(super) const STRETCH: [Difference; 3] = [up(U, Dim::X), down(V, Dim::Y), down(W, Dim::Z)];
 
-/// What each shear stress adds up, of the velocities: `XY`, `XZ`, `YZ`.
+/// For each shear stress, the differences of velocities that it adds up: `XY`, `XZ`, `YZ`.
 pub(super) const SHEAR: [[Difference; 2]; 3] = [
     [up(U, Dim::Y), down(V, Dim::X)],
     [up(U, Dim::Z), down(W, Dim::X)],
@@ -54,7 +54,7 @@ pub(super) const SHEAR: [[Difference; 2]; 3] = [
 /// Stresses that are computed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
-    /// The three normal ones share their differences.
+    /// The three normal stresses, which share their differences.
     Normal,
     Xy,
     Xz,
@@ -85,13 +85,13 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// Two everywhere.
+    /// Two layers at each side.
     pub(crate) const FULL: Self = Self {
         velocity: [[[2; 2]; 3]; 3],
         stress: [[[2; 2]; 3]; 6],
     };
 
-    /// Those that a difference reads: half of them.
+    /// Only the layers that a difference reads: half of them.
     pub(crate) const NEEDED: Self = Self {
         velocity: velocity_needed(),
         stress: stress_needed(),
@@ -122,7 +122,7 @@ const fn stress_needed() -> [Ghosts; 6] {
     needed
 }
 
-/// No quantity is read by two differences along the same dimension that reach differently far.
+/// Checks that no quantity is read by two differences along the same dimension that reach differently far.
 const fn with(mut ghosts: Ghosts, read: Difference) -> Ghosts {
     let reach = [read.before, 3 - read.before];
     let [low, high] = ghosts[read.dim];

@@ -1,4 +1,4 @@
-//! The same box on one rank, compared bit by bit.
+//! Compares with the same box on one rank, bit by bit.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ripstop::{Cart, Result};
 
 use super::{Domain, Exchange, Heat, Mode};
 
-/// The first cell that came out differently.
+/// The first cell that differs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Difference {
     cell: [usize; 3],
@@ -14,8 +14,8 @@ pub(crate) struct Difference {
     expected: f64,
 }
 
-/// Runs `steps` with poisoned ghosts, and compares every cell with a computation of the whole box on rank 0 alone, which
-/// alone learns the result. Collective.
+/// Runs `steps` with poisoned ghosts, and compares every cell with a computation of the whole box on rank 0. Only rank 0 gets
+/// the result. Collective.
 ///
 /// # Errors
 /// Those of the messages.
@@ -60,7 +60,7 @@ async fn run(domain: Domain, mode: Mode, exchange: Exchange, steps: usize) -> Re
 }
 
 impl Heat {
-    /// Own cells, z, y, x.
+    /// Returns the own cells, z, y, x.
     fn block(&self) -> Vec<f64> {
         let planes = 1..=self.domain.cells[0];
         planes
@@ -70,7 +70,7 @@ impl Heat {
             .collect()
     }
 
-    /// Where the part of the whole box that is held here differs from `block`.
+    /// Returns the first position where this part of the whole box differs from `block`.
     fn compare(&self, part: Domain, block: &[f64]) -> Option<Difference> {
         let [planes, rows, columns] = part.cells;
         let mut lines = block.chunks_exact(columns);

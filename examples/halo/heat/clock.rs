@@ -1,10 +1,10 @@
-//! Where the time of a step goes.
+//! How the time of a step is spent.
 
 use std::time::Instant;
 
 use super::Lap;
 
-/// Runs from its start, and adds up what is said to be communication.
+/// A clock that runs from its start, and adds up the time of communication.
 #[derive(Debug)]
 pub(super) struct Stopwatch {
     start: Instant,
@@ -13,7 +13,7 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts, computing.
+    /// Starts the clock; the time counts as computation.
     pub(super) fn start() -> Self {
         Self {
             start: now(),
@@ -22,19 +22,19 @@ impl Stopwatch {
         }
     }
 
-    /// Communication from here on.
+    /// Counts the time from here on as communication.
     pub(super) fn communicating(&mut self) {
         self.since = Some(now());
     }
 
-    /// Computation from here on.
+    /// Counts the time from here on as computation.
     pub(super) fn computing(&mut self) {
         if let Some(since) = self.since.take() {
             self.lap.comm_us += us(since, now());
         }
     }
 
-    /// Times what is awaited, as waiting.
+    /// Awaits a future, and counts the time as waiting.
     pub(super) async fn waiting<T>(&mut self, awaited: impl Future<Output = T>) -> T {
         let since = now();
         let output = awaited.await;
@@ -42,7 +42,7 @@ impl Stopwatch {
         output
     }
 
-    /// The end.
+    /// Stops the clock.
     pub(super) fn stop(mut self) -> Lap {
         self.computing();
         self.lap.whole_us = us(self.start, now());

@@ -1,4 +1,4 @@
-//! Which cells a rank has.
+//! The cells of a rank.
 
 /// Dimensions by name, as indices of a triple.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Side {
         high: true,
     };
 
-    /// Its number in [`SIDES`].
+    /// Returns the side's number in [`SIDES`].
     pub(super) fn index(self) -> usize {
         2 * self.dim + usize::from(self.high)
     }
@@ -55,7 +55,8 @@ pub(super) const SIDES: [Side; 6] = [
     },
 ];
 
-/// z last: its planes leave the field when they are sent, and the other faces have cells in them.
+/// Sides in the order in which they are started. z is last: its planes leave the field when they are sent, and the other faces
+/// have cells in them.
 pub(super) const SIDES_TO_START: [Side; 6] =
     [SIDES[4], SIDES[5], SIDES[2], SIDES[3], SIDES[0], SIDES[1]];
 
@@ -64,7 +65,7 @@ pub(super) const SIDES_TO_START: [Side; 6] =
 pub(crate) struct Domain {
     /// Cells of the whole box.
     pub(super) global: [usize; 3],
-    /// Ranks.
+    /// Ranks in each dimension.
     grid: [usize; 3],
     /// Cells of the whole box before this rank's first.
     pub(super) before: [usize; 3],
@@ -73,11 +74,11 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// The part of `rank` in a grid of ranks. The last dimension varies fastest; cells that do not divide go to the first
-    /// ranks, one each.
+    /// Returns the part of `rank` in a grid of ranks. The last dimension varies fastest. Remaining cells go to the first ranks,
+    /// one each.
     ///
     /// # Errors
-    /// The sentence names the dimension that has too few cells.
+    /// A sentence that names the dimension with too few cells.
     pub(crate) fn part(global: [usize; 3], grid: [usize; 3], rank: usize) -> Result<Self, String> {
         for (name, (cells, ranks)) in ["z", "y", "x"]
             .into_iter()
@@ -99,7 +100,7 @@ impl Domain {
         .of(rank))
     }
 
-    /// The part of another rank.
+    /// Returns the part of another rank.
     pub(super) fn of(self, mut rank: usize) -> Self {
         let mut part = self;
         for dim in [Dim::X, Dim::Y, Dim::Z] {
@@ -112,7 +113,7 @@ impl Domain {
         part
     }
 
-    /// All of it, on one rank.
+    /// Returns the whole box, on one rank.
     pub(super) fn whole(global: [usize; 3]) -> Self {
         Self {
             global,

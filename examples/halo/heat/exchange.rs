@@ -1,4 +1,4 @@
-//! The exchange of faces with the neighbours.
+//! The exchange of faces with the neighbors.
 
 use std::mem;
 
@@ -10,15 +10,15 @@ use super::{
     field::{self, Field},
 };
 
-/// The neighbours, and what is under way to and from them. Buffers are made once, travel with their operations, and come
-/// home with the results.
+/// The neighbors, and the operations in flight to and from them. Buffers are made once; operations take them and return them
+/// with the results.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     links: [Option<Link>; 6],
     poison: bool,
 }
 
-/// The way to one neighbour.
+/// The buffers and operations of one neighbor.
 #[derive(Debug)]
 struct Link {
     channel: Channel<f64>,
@@ -28,7 +28,7 @@ struct Link {
     flight: Option<Flight>,
 }
 
-/// Both ways of one exchange.
+/// The send and the receive of one exchange.
 #[derive(Debug)]
 struct Flight {
     send: SendOp<Vec<f64>>,
@@ -36,10 +36,10 @@ struct Flight {
 }
 
 impl Exchange {
-    /// With the neighbours in `cart`, for boxes of `cells`.
+    /// Makes an exchange with the neighbors in `cart`, for boxes of `cells`.
     ///
     /// # Errors
-    /// None that a grid of its own ranks could give.
+    /// None for a grid of this job's ranks.
     pub(crate) fn new(cart: &Cart, cells: [usize; 3]) -> Result<Self> {
         let mut exchange = Self::default();
         for side in SIDES {
@@ -59,12 +59,12 @@ impl Exchange {
         Ok(exchange)
     }
 
-    /// With nobody.
+    /// Makes an exchange without neighbors.
     pub(crate) fn none() -> Self {
         Self::default()
     }
 
-    /// Fills ghosts with NaN before every exchange: a cell that was not received shows in all that is computed from it.
+    /// Fills ghosts with NaN before every exchange, so that a missing value shows in every result that depends on it.
     pub(crate) fn poisoned(self) -> Self {
         Self {
             poison: true,
@@ -72,21 +72,21 @@ impl Exchange {
         }
     }
 
-    /// Whether there is a neighbour at `side`.
+    /// Returns true if there is a neighbor at `side`.
     pub(super) fn has(&self, side: Side) -> bool {
         self.links[side.index()].is_some()
     }
 
-    /// Where to put what is sent across `side`, if there is a neighbour: a packed face, or for z an empty one, since what is
-    /// sent then is the plane of the field.
+    /// Returns the buffer for the data sent across `side`, if there is a neighbor: a packed face, or for z an empty one,
+    /// because the plane of the field itself is sent.
     pub(super) fn face_mut(&mut self, side: Side) -> Option<&mut [f64]> {
         self.links[side.index()]
             .as_mut()
             .map(|link| &mut link.out[..])
     }
 
-    /// Starts the exchange across `side`; sides are started in the order of `SIDES_TO_START`. Until
-    /// [`finish`](Self::finish) the planes that z neighbours exchange are gone from the field.
+    /// Starts the exchange across `side`; sides are started in the order of `SIDES_TO_START`. Until [`finish`](Self::finish)
+    /// the planes that z neighbors exchange are missing from the field.
     pub(super) fn start(&mut self, side: Side, field: &mut Field) {
         let Some(link) = &mut self.links[side.index()] else {
             return;
@@ -101,11 +101,11 @@ impl Exchange {
         link.flight = Some(Flight { send, recv });
     }
 
-    /// Waits for everything that was started, and puts it in its place: the planes of z first, since the others reach into
-    /// them.
+    /// Waits for all started operations, and stores the received data: first the planes of z, because the other faces reach
+    /// into them.
     ///
     /// # Errors
-    /// A neighbour failed or finished.
+    /// A neighbor failed or finished.
     pub(super) async fn finish(&mut self, field: &mut Field, watch: &mut Stopwatch) -> Result<()> {
         for (side, link) in SIDES.into_iter().zip(&mut self.links) {
             let Some(link) = link else { continue };
@@ -123,7 +123,7 @@ impl Exchange {
 }
 
 impl Link {
-    /// What is sent and what is received into: planes of the field for z, packed faces for the others.
+    /// Returns the send and receive buffers: planes of the field for z, packed faces for the others.
     fn buffers<'a>(
         &'a mut self,
         side: Side,

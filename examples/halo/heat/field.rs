@@ -4,14 +4,14 @@ use super::domain::{Dim, Side};
 
 /// Own cells with one layer of ghosts around them, in planes of rows.
 ///
-/// The planes that z neighbours exchange are vectors of their own: an operation owns them while the planes between are
-/// computed, and they travel without being packed.
+/// The planes that z neighbors exchange are separate vectors: an operation owns them while the planes between are computed, and
+/// they travel without being packed.
 #[derive(Debug)]
 pub(super) struct Field {
     cells: [usize; 3],
     /// Cells of a plane.
     plane: usize,
-    /// Below the first and above the last plane.
+    /// The ghost planes, below the first and above the last plane.
     pub(super) ghosts: [Vec<f64>; 2],
     /// The first and the last plane of own cells.
     pub(super) faces: [Vec<f64>; 2],
@@ -20,7 +20,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// All zero.
+    /// Makes a field of zeros.
     pub(super) fn new(cells: [usize; 3]) -> Self {
         let plane = (cells[Dim::Y] + 2) * (cells[Dim::X] + 2);
         let planes = |count: usize| vec![0.0; count * plane];
@@ -33,17 +33,17 @@ impl Field {
         }
     }
 
-    /// Own cells in each dimension.
+    /// Returns the own cells in each dimension.
     pub(super) fn cells(&self) -> [usize; 3] {
         self.cells
     }
 
-    /// Cells from one row to the next.
+    /// Returns the distance between rows, in cells.
     pub(super) fn width(&self) -> usize {
         self.cells[Dim::X] + 2
     }
 
-    /// Plane `z`; own cells are in 1 to the number of planes.
+    /// Returns plane `z`; own cells are in 1 to the number of planes.
     pub(super) fn plane(&self, z: usize) -> &[f64] {
         let last = self.cells[Dim::Z];
         match z {
@@ -55,7 +55,7 @@ impl Field {
         }
     }
 
-    /// As [`plane`](Self::plane).
+    /// Like [`plane`](Self::plane), for writing.
     pub(super) fn plane_mut(&mut self, z: usize) -> &mut [f64] {
         let last = self.cells[Dim::Z];
         match z {
@@ -67,7 +67,7 @@ impl Field {
         }
     }
 
-    /// The own cells of plane `z`, row by row.
+    /// Returns the own cells of plane `z`, row by row.
     pub(super) fn rows(&self, z: usize) -> impl Iterator<Item = &[f64]> {
         let width = self.width();
         self.plane(z)
@@ -77,7 +77,7 @@ impl Field {
             .map(move |row| &row[1..width - 1])
     }
 
-    /// As [`rows`](Self::rows).
+    /// Like [`rows`](Self::rows), for writing.
     pub(super) fn rows_mut(&mut self, z: usize) -> impl Iterator<Item = &mut [f64]> {
         let (width, rows) = (self.width(), self.cells[Dim::Y]);
         self.plane_mut(z)
@@ -87,7 +87,7 @@ impl Field {
             .map(move |row| &mut row[1..width - 1])
     }
 
-    /// Copies the own cells at a y or x side to `face`. A z side travels as it is, and has nothing to pack.
+    /// Copies the own cells at a y or x side to `face`. A z side travels without packing.
     pub(super) fn pack(&self, side: Side, face: &mut [f64]) {
         let (at, width, length) = (self.layer(side, 0), self.width(), self.face_row(side));
         if side.dim == Dim::Z {
@@ -105,7 +105,7 @@ impl Field {
         }
     }
 
-    /// Copies `face` to the ghosts at a y or x side; for z they are received where they belong.
+    /// Copies `face` to the ghosts at a y or x side; for z they are received in place.
     pub(super) fn unpack(&mut self, side: Side, face: &[f64]) {
         let (at, width, length) = (self.layer(side, 1), self.width(), self.face_row(side));
         if side.dim == Dim::Z {
@@ -123,7 +123,7 @@ impl Field {
         }
     }
 
-    /// The index in its dimension of the own cells at a side, or of what lies `out` further.
+    /// Returns the index in its dimension of the own cells at a side, or of the cells `out` further.
     pub(super) fn layer(&self, side: Side, out: usize) -> usize {
         if side.high {
             self.cells[side.dim] + out
@@ -132,13 +132,13 @@ impl Field {
         }
     }
 
-    /// How many elements of a packed face come from one plane.
+    /// Returns how many elements of a packed face come from one plane.
     pub(super) fn face_row(&self, side: Side) -> usize {
         face_len(self.cells, side) / self.cells[Dim::Z]
     }
 }
 
-/// How many elements are packed for a side; none for z.
+/// Returns how many elements are packed for a side; none for z.
 pub(super) fn face_len([planes, rows, columns]: [usize; 3], side: Side) -> usize {
     match side.dim {
         Dim::Y => planes * columns,

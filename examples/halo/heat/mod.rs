@@ -1,6 +1,6 @@
 //! The heat equation on a box that is split over the ranks.
 //!
-//! `u' = u + α (Σ of the six neighbours − 6 u)`, zero on the boundary, started as a sine mode, whose decay is known exactly.
+//! `u' = u + α (Σ of the six neighbors − 6 u)`, zero on the boundary, started as a sine mode, whose decay is known exactly.
 //! Triples are in the order z, y, x, from the slowest to the fastest dimension.
 
 mod check;
@@ -21,12 +21,12 @@ use self::{
     field::Field,
 };
 
-/// How a step communicates.
+/// The order of the work in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Exchange the faces of `u`, then update all cells.
     Blocking,
-    /// Update the cells that a neighbour needs, send them, update the others meanwhile, and only then wait.
+    /// Update the cells that a neighbor needs, send them, update the others meanwhile, and only then wait.
     Overlap,
 }
 
@@ -41,19 +41,19 @@ pub(crate) struct Heat {
     steps: usize,
 }
 
-/// Where the time of a step went, in µs.
+/// The time of a step and its parts, in µs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lap {
-    /// All of it.
+    /// The whole step.
     pub(crate) whole_us: f64,
     /// Packing, starting, waiting and unpacking.
     pub(crate) comm_us: f64,
-    /// Waiting: what is left exposed.
+    /// Waiting, which is exposed.
     pub(crate) wait_us: f64,
 }
 
 impl Heat {
-    /// The start: the sine mode, and the ghosts of `u` where `mode` needs them.
+    /// Makes the start: the sine mode, and the ghosts of `u` if `mode` needs them.
     ///
     /// # Errors
     /// Those of the exchange.
@@ -74,10 +74,10 @@ impl Heat {
         Ok(heat)
     }
 
-    /// One step. Nothing is allocated in it here.
+    /// Makes one step. It allocates nothing here.
     ///
     /// # Errors
-    /// Those of the exchange; the fields are of no use afterwards.
+    /// Those of the exchange; the fields are undefined afterwards.
     pub(crate) async fn step(&mut self) -> Result<Lap> {
         let mut watch = Stopwatch::start();
         match self.mode {
@@ -97,7 +97,7 @@ impl Heat {
         Ok(())
     }
 
-    /// The ghosts of `u` are there; those of `v` come while the interior is computed.
+    /// The ghosts of `u` have come; those of `v` arrive while the interior is computed.
     async fn step_overlap(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for side in SIDES_TO_START {
             let Some(face) = self.exchange.face_mut(side) else {
@@ -126,7 +126,7 @@ impl Heat {
         self.exchange.finish(&mut self.u, watch).await
     }
 
-    /// Updates the planes `low..=high`, every other step downwards: what the last step touched last is still in the cache.
+    /// Updates the planes `low..=high`, every other step downwards, because the planes touched last are still in the cache.
     fn sweep(&mut self, low: usize, high: usize) {
         for z in low..=high {
             let z = if self.steps.is_multiple_of(2) {
@@ -138,7 +138,7 @@ impl Heat {
         }
     }
 
-    /// The largest difference of this rank's cells from the exact decay, and how large rounding alone may make it.
+    /// Returns the largest difference of this rank's cells from the exact decay, and how large rounding alone may make it.
     pub(crate) fn error(&self) -> (f64, f64) {
         (
             sine::error(&self.domain, &self.u, self.steps),

@@ -1,4 +1,4 @@
-//! The loop over rows, compiled for several vector widths; the best one that the processor has is chosen at run time.
+//! The loop over rows, compiled for several vector widths. The best one for the processor is chosen at run time.
 //!
 //! None of them fuses a multiplication and an addition, so all give the same bits.
 #![expect(
@@ -21,12 +21,12 @@ pub(super) struct Rows {
 /// Updates rows from the planes below, at and above them.
 ///
 /// # Panics
-/// When the rows leave the planes.
+/// Panics if the rows leave the planes.
 pub(super) fn update_rows(out: &mut [f64], planes: [&[f64]; 3], rows: Rows) {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
-            // SAFETY: just asked; the function is safe but for that.
+            // SAFETY: the line above has checked for the feature, which is the function's only requirement.
             return unsafe { with_avx512(out, planes, rows) };
         }
         if is_x86_feature_detected!("avx2") {
@@ -49,7 +49,7 @@ fn with_avx2(out: &mut [f64], planes: [&[f64]; 3], rows: Rows) {
     plainly(out, planes, rows);
 }
 
-/// Inlined into its callers, and compiled with what they may use.
+/// Inlined into its callers, and compiled with the features that they enable.
 #[inline(always)]
 fn plainly(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows) {
     let Rows {
@@ -61,7 +61,7 @@ fn plainly(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows) {
     } = rows;
     for row in 0..count {
         let at = from + row * width;
-        // Slices of one length each, so that the loop itself has no bounds to check.
+        // Slices of one length each, so that the loop itself needs no bounds checks.
         let out = &mut out[to + row * width..][..len];
         let middle = &here[at..][..len];
         let (west, east) = (&here[at - 1..][..len], &here[at + 1..][..len]);

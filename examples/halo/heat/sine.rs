@@ -20,7 +20,7 @@ pub(super) fn start(domain: &Domain, u: &mut Field) {
     }
 }
 
-/// The largest difference from what the mode must have become after `steps`. NaN if any cell is.
+/// Returns the largest difference from the exact mode after `steps`; NaN if any cell is NaN.
 pub(super) fn error(domain: &Domain, u: &Field, steps: usize) -> f64 {
     let [in_z, in_y, in_x] = [Dim::Z, Dim::Y, Dim::X].map(|dim| values(domain, dim));
     let scale = scale(domain, steps);
@@ -40,19 +40,19 @@ pub(super) fn error(domain: &Domain, u: &Field, steps: usize) -> f64 {
     worst
 }
 
-/// What rounding may make of [`error`]: a few last places per step, of what is left of the mode.
+/// Returns the bound of rounding in [`error`]: a few last places per step, of the remaining mode.
 pub(super) fn tolerance(domain: &Domain, steps: usize) -> f64 {
     f64::EPSILON * (float(steps) + 8.0) * scale(domain, steps) + f64::MIN_POSITIVE
 }
 
-/// What is left of the mode after `steps`.
+/// Returns the share of the mode that remains after `steps`.
 fn scale(domain: &Domain, steps: usize) -> f64 {
     let decay = |dim: usize| 2.0 * ALPHA * (PI / float(domain.global[dim] + 1)).cos();
     let factor = 1.0 - 6.0 * ALPHA + decay(Dim::Z) + decay(Dim::Y) + decay(Dim::X);
     factor.powf(float(steps))
 }
 
-/// The mode at the own cells of a dimension.
+/// Returns the mode at the own cells of a dimension.
 fn values(domain: &Domain, dim: usize) -> Vec<f64> {
     let at = |i: usize| (PI * float(domain.before[dim] + i) / float(domain.global[dim] + 1)).sin();
     (1..=domain.cells[dim]).map(at).collect()

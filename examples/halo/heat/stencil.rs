@@ -1,4 +1,4 @@
-//! One step of the heat equation: of a plane, and of what lies at a side.
+//! One step of the heat equation, for a plane and for the cells at a side.
 
 use super::{
     domain::{Dim, Side},
@@ -6,7 +6,7 @@ use super::{
     simd::{self, Rows},
 };
 
-/// How much of the difference to its neighbours a cell takes over in a step. Below 1/6, where the scheme becomes unstable.
+/// The share of the difference to its neighbors that a cell takes over in a step. Below 1/6, where the scheme becomes unstable.
 pub(super) const ALPHA: f64 = 0.1;
 
 /// Updates all own cells of plane `z` of `v` from `u`.
@@ -23,8 +23,8 @@ pub(super) fn update_plane(u: &Field, v: &mut Field, z: usize) {
     simd::update_rows(v.plane_mut(z), around(u, z), rows);
 }
 
-/// Computes what the neighbour at `side` needs: a plane of `v` where it travels as it is, else the packed `face`. Its cells
-/// are computed once more with the rest, which costs less than to break the rows.
+/// Computes the data that the neighbor at `side` needs: a plane of `v` if it travels without packing, otherwise the packed
+/// `face`. Its cells are computed once more with the rest, which costs less than breaking the rows.
 pub(super) fn update_face(u: &Field, v: &mut Field, side: Side, face: &mut [f64]) {
     let (at, width) = (u.layer(side, 0), u.width());
     if side.dim == Dim::Z {
@@ -54,7 +54,7 @@ pub(super) fn update_face(u: &Field, v: &mut Field, side: Side, face: &mut [f64]
     }
 }
 
-/// The new value of a cell. The order of the sum is part of the result's bits.
+/// Returns the new value of a cell. The order of the sum determines the result's bits.
 #[inline(always)]
 pub(super) fn cell(
     here: f64,
@@ -78,7 +78,7 @@ fn update_column(line: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows
     }
 }
 
-/// The planes below, at and above `z`.
+/// Returns the planes below, at and above `z`.
 fn around(u: &Field, z: usize) -> [&[f64]; 3] {
     [u.plane(z - 1), u.plane(z), u.plane(z + 1)]
 }
@@ -87,7 +87,7 @@ fn around(u: &Field, z: usize) -> [&[f64]; 3] {
 mod tests {
     use super::*;
 
-    /// The plain loop, on every length up to three vectors and a rest.
+    /// Computes with the plain loop, on every length up to three vectors and a rest.
     #[test]
     fn every_instruction_set_gives_the_bits_of_the_plain_loop() {
         for len in 2..=27 {

@@ -1,4 +1,4 @@
-//! Is it a Fourier transform, and the same one on every grid of ranks?
+//! Checks that this is a Fourier transform, and the same one on every grid of ranks.
 
 use num_complex::Complex;
 use ripstop::{Collectives, Comm, Max, Result, Sum};
@@ -15,13 +15,13 @@ use super::{
 /// The largest errors on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Errors {
-    /// Of a field of order 1 after there and back, in ε.
+    /// Error of a field of order 1 after there and back, in ε.
     pub(crate) round_trip: f64,
-    /// Of a coefficient of a sine, in ε·N; none where an edge is too short for a sine.
+    /// Error of a coefficient of a sine, in ε·N; `None` if an edge is too short for a sine.
     pub(crate) spectrum: Option<f64>,
-    /// Of the energy, in ε of it.
+    /// Relative error of the energy, in ε.
     pub(crate) energy: f64,
-    /// How many ranks found other bits than one rank alone, if that was asked for.
+    /// Number of ranks whose bits differ from those of one rank alone, if that was compared.
     pub(crate) differing: usize,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Errors {
 pub(crate) const EPSILONS_MAX: f64 = 64.0;
 
 impl Errors {
-    /// What was compared, and how far it was off.
+    /// The name of each comparison, and its error as a share of the bound.
     pub(crate) fn told(&self) -> String {
         let Self {
             round_trip, energy, ..
@@ -40,7 +40,7 @@ impl Errors {
         format!("off by {round_trip:.1} ε there and back, {spectrum}{energy:.1} ε in energy")
     }
 
-    /// A sentence about the first thing that is wrong.
+    /// Returns a sentence about the first error that is too large.
     pub(crate) fn complaint(&self) -> Option<String> {
         let figures = [
             ("there and back, a field", self.round_trip),
@@ -61,11 +61,11 @@ impl Errors {
     }
 }
 
-/// Transforms sines and noise there and back, with poisoned buffers, and compares the bits with those of one rank that
-/// transforms everything, if `alone`. Collective.
+/// Transforms sines and noise there and back, with poisoned buffers. If `alone`, also compares the bits with those of one rank
+/// that transforms everything. Collective.
 ///
 /// # Errors
-/// A rank failed, or no memory.
+/// A rank failed, or there is no memory.
 pub(crate) async fn check<T: Real>(world: &Comm, setup: &Setup, alone: bool) -> Result<Errors> {
     let setup = Setup {
         poison: true,
@@ -120,14 +120,14 @@ async fn there_and_back<T: Real>(
     Ok((spectra, again))
 }
 
-/// The largest difference of fields that were transformed there and back, and divided. In ε.
+/// Returns the largest difference of fields that were transformed there and back, and divided. In ε.
 pub(crate) fn round_trip<T: Real>(before: &[Vec<T>], after: &[Vec<T>]) -> f64 {
     let pairs = before.iter().flatten().zip(after.iter().flatten());
     let errors = pairs.map(|(before, after)| (after.wide() - before.wide()).abs() / T::EPSILON);
     errors.fold(0.0, worst)
 }
 
-/// In ε·N.
+/// Returns the largest error of a coefficient, in ε·N.
 fn off_of<T: Real>(grid: &Grid, sine: Sine, spectrum: &[Complex<T>]) -> f64 {
     let points = grid.points.iter().product::<usize>() as f64;
     let errors = modes(grid).zip(spectrum).map(|(k, found)| {
@@ -138,7 +138,8 @@ fn off_of<T: Real>(grid: &Grid, sine: Sine, spectrum: &[Complex<T>]) -> f64 {
     errors.fold(0.0, worst)
 }
 
-/// Parseval: the energy of a field is that of its spectrum, in which all but the real modes stand for two. In ε.
+/// Returns the error of Parseval's identity, in ε: the energy of a field is that of its spectrum, in which all but the real
+/// modes stand for two.
 async fn energy<T: Real>(
     world: &Comm,
     grid: &Grid,
@@ -165,7 +166,7 @@ async fn energy<T: Real>(
     Ok(worst_of_all)
 }
 
-/// Whether one rank that has the whole box gets other bits in this rank's part of it.
+/// Returns true if one rank that has the whole box gets other bits in this rank's part of it.
 async fn differs_from_alone<T: Real>(
     world: &Comm,
     setup: &Setup,
@@ -203,7 +204,7 @@ fn same_bits<T: Real>(one: impl Iterator<Item = T>, other: impl Iterator<Item = 
     one.map(bits).eq(other.map(bits))
 }
 
-/// kx, ky and kz of this rank's coefficients, as they lie.
+/// Returns kx, ky and kz of this rank's coefficients, in the order of memory.
 pub(crate) fn modes(grid: &Grid) -> impl Iterator<Item = [usize; 3]> + use<> {
     let (x, y, nz) = (grid.x(), grid.y_in_column(), grid.points[2]);
     x.flat_map(move |kx| {
@@ -212,13 +213,13 @@ pub(crate) fn modes(grid: &Grid) -> impl Iterator<Item = [usize; 3]> + use<> {
     })
 }
 
-/// x, y and z of this rank's points, as they lie.
+/// Returns x, y and z of this rank's points, in the order of memory.
 fn points(grid: &Grid) -> impl Iterator<Item = [usize; 3]> + use<> {
     let (z, y, nx) = (grid.z(), grid.y_in_row(), grid.points[0]);
     z.flat_map(move |z| y.clone().flat_map(move |y| (0..nx).map(move |x| [x, y, z])))
 }
 
-/// The larger; what is not a number is the worst of all.
+/// Returns the larger value; NaN counts as the worst of all.
 fn worst(one: f64, other: f64) -> f64 {
     if one.is_nan() || other.is_nan() {
         f64::INFINITY
@@ -227,7 +228,7 @@ fn worst(one: f64, other: f64) -> f64 {
     }
 }
 
-/// A sum that does not lose its small terms (Kahan 1965).
+/// Returns a sum that does not lose small terms (Kahan 1965).
 #[derive(Clone, Copy, Debug, Default)]
 struct Compensated {
     sum: f64,

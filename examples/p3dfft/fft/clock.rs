@@ -1,23 +1,23 @@
-//! Where the time goes.
+//! How the time is spent.
 
 use std::time::Instant;
 
-/// What is done at a time.
+/// The phases of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Transforms along x, and laying lines of y across.
+    /// Transforms along x, and transposing lines of y.
     X,
     /// Transforms along y, and cutting lines.
     Y,
-    /// Transforms along z, and laying lines across.
+    /// Transforms along z, and transposing lines.
     Z,
-    /// Starting transposes, and looking after them.
+    /// Starting transposes, and polling them.
     Start,
-    /// Waiting for transposes: what is left exposed.
+    /// Waiting for transposes, which is exposed.
     Wait,
 }
 
-/// All of them, in their order.
+/// All phases, in order.
 pub(crate) const PHASES: [Phase; 5] = [Phase::X, Phase::Y, Phase::Z, Phase::Start, Phase::Wait];
 
 /// µs in each phase.
@@ -38,7 +38,7 @@ impl Watch {
         }
     }
 
-    /// What was done since the last call.
+    /// Counts the time since the last call to a phase.
     #[inline]
     pub(super) fn was(&mut self, phase: Phase) {
         let now = now();

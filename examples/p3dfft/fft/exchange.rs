@@ -1,4 +1,4 @@
-//! How blocks travel: everybody's to everybody.
+//! How blocks travel from every rank to every rank.
 
 use std::pin::Pin;
 
@@ -6,14 +6,14 @@ use ripstop::{Collectives, Comm, RecvOp, Result, SendOp, buffer::RegBuf};
 
 use super::real::Real;
 
-/// How the transposes are done.
+/// The ways to transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// A collective, waited for where it is started.
+    /// A collective, awaited where it is started.
     Blocking,
-    /// Messages, started and then moved on by whoever computes: a few tests in every stage.
+    /// Messages, which progress when the computing rank tests them, a few times in every stage.
     Host,
-    /// A collective, started and then moved on by the runtime.
+    /// A collective, which progresses by itself in the runtime.
     Offload,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Blocks<'a, T: Real> {
     pub(super) counts: &'a [usize],
 }
 
-/// Both buffers come home.
+/// A future that returns both buffers.
 type Exchanged<T> = Result<(RegBuf<T>, RegBuf<T>)>;
 
 /// Starts an exchange. Block `r` of `send` becomes this rank's block of `recv` on rank `r`.
@@ -41,7 +41,7 @@ pub(super) fn start<T: Real>(
     Box::pin(async { Ok(exchange.await?) })
 }
 
-/// A message to and from every other rank, all of them started here.
+/// Starts a message to and from every other rank.
 fn pairwise<T: Real>(
     comm: &Comm,
     send: Blocks<'_, T>,
@@ -94,7 +94,7 @@ enum Outgoing<T: Real> {
     Message(SendOp<RegBuf<T>>),
 }
 
-/// Blocks that were split come home in their order.
+/// Returns blocks that were split, in their order.
 fn joined<T: Real>(before: Option<RegBuf<T>>, block: RegBuf<T>) -> RegBuf<T> {
     match before {
         None => block,
@@ -104,5 +104,5 @@ fn joined<T: Real>(before: Option<RegBuf<T>>, block: RegBuf<T>) -> RegBuf<T> {
     }
 }
 
-/// All messages of one transpose, and of the next: they are received in the order in which they are sent.
+/// Tag of all messages. Those of successive transposes are received in the order in which they are sent.
 const TAG: u32 = 30;

@@ -1,4 +1,4 @@
-//! Which rank has which part of the box, in each of the three layouts.
+//! The part of the box that each rank has, in each of the three layouts.
 
 use std::ops::Range;
 
@@ -13,15 +13,15 @@ pub(crate) struct Grid {
     pub(crate) ranks: [usize; 2],
     /// This rank's i and j.
     pub(crate) at: [usize; 2],
-    /// Into how many pieces every rank cuts its z, to transform one while another travels.
+    /// Number of pieces into which every rank cuts its z, to transform one while another travels.
     pub(crate) chunks: usize,
 }
 
 impl Grid {
-    /// For one rank of a job.
+    /// Makes the grid of one rank of a job.
     ///
     /// # Errors
-    /// A sentence that names the argument and the dimension in which some rank would have nothing.
+    /// A sentence that names the argument and the dimension in which a rank would have no data.
     pub(crate) fn new(
         points: [usize; 3],
         ranks: [usize; 2],
@@ -55,7 +55,7 @@ impl Grid {
         })
     }
 
-    /// The same box on one rank.
+    /// Returns the same box on one rank.
     pub(crate) fn alone(&self) -> Self {
         Self {
             ranks: [1, 1],
@@ -65,39 +65,39 @@ impl Grid {
         }
     }
 
-    /// Coefficients that are kept in x: the others are their conjugates.
+    /// Returns how many coefficients are kept in x; the others are their conjugates.
     pub(crate) fn modes(&self) -> usize {
         self.points[0] / 2 + 1
     }
 
-    /// x of the Y and Z pencils of the ranks at `i`.
+    /// Returns x of the Y and Z pencils of the ranks at `i`.
     pub(crate) fn x_of(&self, i: usize) -> Range<usize> {
         part(self.modes(), self.ranks[0], i)
     }
 
-    /// y of the X pencils of the ranks at `i`.
+    /// Returns y of the X pencils of the ranks at `i`.
     pub(crate) fn y_of_row(&self, i: usize) -> Range<usize> {
         part(self.points[1], self.ranks[0], i)
     }
 
-    /// y of the Z pencils of the ranks at `j`.
+    /// Returns y of the Z pencils of the ranks at `j`.
     pub(crate) fn y_of_column(&self, j: usize) -> Range<usize> {
         part(self.points[1], self.ranks[1], j)
     }
 
-    /// z of the X and Y pencils of the ranks at `j`.
+    /// Returns z of the X and Y pencils of the ranks at `j`.
     pub(crate) fn z_of(&self, j: usize) -> Range<usize> {
         part(self.points[2], self.ranks[1], j)
     }
 
-    /// The piece `chunk` of [`z_of`](Self::z_of).
+    /// Returns the piece `chunk` of [`z_of`](Self::z_of).
     pub(super) fn z_of_chunk(&self, j: usize, chunk: usize) -> Range<usize> {
         let z = self.z_of(j);
         let piece = part(z.len(), self.chunks, chunk);
         z.start + piece.start..z.start + piece.end
     }
 
-    /// This rank's [`x_of`](Self::x_of), and so on.
+    /// Returns this rank's [`x_of`](Self::x_of); the methods below are alike.
     pub(crate) fn x(&self) -> Range<usize> {
         self.x_of(self.at[0])
     }
@@ -114,23 +114,23 @@ impl Grid {
         self.z_of(self.at[1])
     }
 
-    /// Real numbers of this rank: `[z][y][x]`, x fastest.
+    /// Returns the real numbers of this rank: `[z][y][x]`, x fastest.
     pub(crate) fn field_len(&self) -> usize {
         self.z().len() * self.y_in_row().len() * self.points[0]
     }
 
-    /// How many `(x, y)` the spectrum has here.
+    /// Returns how many `(x, y)` the spectrum has here.
     pub(crate) fn lines_of_z(&self) -> usize {
         self.x().len() * self.y_in_column().len()
     }
 
-    /// Coefficients of this rank: `[x][y][z]`, z fastest.
+    /// Returns the coefficients of this rank: `[x][y][z]`, z fastest.
     pub(crate) fn spectrum_len(&self) -> usize {
         self.lines_of_z() * self.points[2]
     }
 }
 
-/// The part `index` of `n`: the last `n mod parts` are longer by one.
+/// Returns the part `index` of `n`; the last `n mod parts` parts are longer by one.
 fn part(n: usize, parts: usize, index: usize) -> Range<usize> {
     let short = n / parts;
     let first_long = parts - n % parts;

@@ -8,7 +8,7 @@ use rustfft::{Fft, FftPlanner};
 
 use super::{grid::Grid, real::Real, tile::Tile};
 
-/// Transforms along x, y and z. A line is always transformed by itself, so its bits do not depend on who else is there.
+/// Transforms along x, y and z. A line is always transformed by itself, so its bits do not depend on the number of ranks.
 pub(super) struct Lines<T: Real> {
     r2c: Arc<dyn RealToComplex<T>>,
     c2r: Arc<dyn ComplexToReal<T>>,
@@ -24,13 +24,13 @@ pub(super) struct Lines<T: Real> {
     pub(super) z_tile: Tile<T>,
 }
 
-/// There and back.
+/// A transform in both directions.
 struct Pair<T: Real> {
     forward: Arc<dyn Fft<T>>,
     backward: Arc<dyn Fft<T>>,
 }
 
-/// Which of the two.
+/// The direction of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,
@@ -80,7 +80,7 @@ impl<T: Real> Lines<T> {
     pub(super) fn x_backward(&mut self, row: usize, line: &mut [T]) {
         let modes = line.len() / 2 + 1;
         let from = self.x_tile.row_mut(row, modes);
-        // The coefficients that are their own conjugates are real, but for rounding.
+        // The coefficients that are their own conjugates are real, except for rounding.
         from[0].im = T::zero();
         if line.len().is_multiple_of(2) {
             from[modes - 1].im = T::zero();
@@ -90,7 +90,7 @@ impl<T: Real> Lines<T> {
             .expect("lengths as planned, and real where it must be");
     }
 
-    /// From `before` to `after`, or from and to elsewhere where the line is in one piece there.
+    /// Transforms a line from `before` to `after`, or in other memory if the line is in one piece there.
     pub(super) fn y(
         &mut self,
         direction: Direction,
@@ -155,12 +155,12 @@ impl<T: Real> fmt::Debug for Lines<T> {
     }
 }
 
-/// How many lines of z a tile holds. Measured with 128³ and 256³ points: fewer use less of every page that a block touches, and
-/// more do not stay in the second cache.
+/// Lines of z in a tile. Measured with 128³ and 256³ points: fewer lines use less of every page that a block touches, and more
+/// do not stay in the second-level cache.
 pub(super) fn z_rows(nz: usize) -> usize {
     (Z_CELLS / nz).max(X_ROWS)
 }
 
-/// Lines of x in a tile: measured as [`z_rows`]. Moving squares of lines and columns instead was slower.
+/// Lines of x in a tile, measured like [`z_rows`]. Moving squares of lines and columns instead was slower.
 pub(super) const X_ROWS: usize = 32;
 const Z_CELLS: usize = 1 << 15;

@@ -30,16 +30,16 @@ use self::{
 };
 pub(crate) use self::{exchange::Mode, grid::Grid, real::Real};
 
-/// How to transform.
+/// Parameters of the transform.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) grid: Grid,
-    /// How many variables are transformed at a time.
+    /// Number of variables that are transformed at a time.
     pub(crate) vars: usize,
     pub(crate) mode: Mode,
-    /// How often a stage looks after what is on its way, in [`Mode::Host`].
+    /// Polls in a stage, in [`Mode::Host`].
     pub(crate) tests: usize,
-    /// Fills buffers with NaN before anything is received into them: what is read too early shows in all that follows.
+    /// Fills buffers with NaN before data is received into them, so that a read too early shows in every later result.
     pub(crate) poison: bool,
 }
 
@@ -50,18 +50,18 @@ pub(crate) struct Transform<T: Real> {
     lines: Lines<T>,
     row: Transpose<T>,
     column: Transpose<T>,
-    /// A piece is finished so many steps after it was started; meanwhile others are computed.
+    /// Number of steps between the start of a piece's transpose and its end; other pieces are computed meanwhile.
     lag: usize,
-    /// X and Y go together plane by plane, where a row is one rank.
+    /// True if X and Y go together plane by plane, because a row is one rank.
     is_fused: bool,
     watch: Watch,
 }
 
 impl<T: Real> Transform<T> {
-    /// Collective.
+    /// Makes the transform. Collective.
     ///
     /// # Errors
-    /// No memory, or a rank that failed.
+    /// There is no memory, or a rank failed.
     pub(crate) async fn new(world: &Comm, setup: Setup) -> Result<Self> {
         let [i, j] = setup.grid.at;
         let row = subset(world, j, i).await?;
@@ -82,10 +82,10 @@ impl<T: Real> Transform<T> {
     /// Transforms each of the `fields` to a spectrum: this rank's `[z][y][x]` to its `[x][y][z]`.
     ///
     /// # Errors
-    /// A rank failed or finished; the transform is of no use afterwards.
+    /// A rank failed or finished; the transform is unusable afterwards.
     ///
     /// # Panics
-    /// When there are more variables than were set up, or one is not as long as [`Grid`] says.
+    /// Panics if there are more variables than were set up, or one is not as long as [`Grid`] says.
     pub(crate) async fn forward(
         &mut self,
         fields: &[Vec<T>],
@@ -112,13 +112,13 @@ impl<T: Real> Transform<T> {
         Ok(self.watch.times())
     }
 
-    /// Transforms each of the `spectra`, which it leaves as they are, to a field that is larger by a factor of Nx·Ny·Nz.
+    /// Transforms each of the `spectra`, which it leaves unchanged, to a field that is larger by a factor of Nx·Ny·Nz.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Those of [`forward`](Self::forward).
     ///
     /// # Panics
-    /// As [`forward`](Self::forward).
+    /// Panics like [`forward`](Self::forward).
     pub(crate) async fn backward(
         &mut self,
         spectra: &[Vec<Complex<T>>],
@@ -164,7 +164,7 @@ impl<T: Real> Transform<T> {
         );
     }
 
-    /// What stage number `stage` works on in a step.
+    /// Returns the piece that stage number `stage` works on in a step.
     fn piece(&self, step: usize, stage: usize, pieces: usize) -> Option<Piece> {
         let number = step
             .checked_sub(stage * self.lag)
@@ -178,7 +178,7 @@ impl<T: Real> Transform<T> {
     }
 }
 
-/// The ranks that give the same `color`, ordered by `key`. Collective.
+/// Returns a communicator of the ranks that pass the same `color`, ordered by `key`. Collective.
 pub(crate) async fn subset(world: &Comm, color: usize, key: usize) -> Result<Comm> {
     let small = "as many ranks as can be numbered";
     let (color, key) = (

@@ -1,4 +1,4 @@
-//! The stages of a piece: computed plane by plane, with a look at what is on its way now and then, and sent on.
+//! The stages of a piece: computed plane by plane, polling the transposes in flight now and then, and sent on.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ pub(super) struct Transpose<T: Real> {
     slots: Vec<Slot<T>>,
 }
 
-/// Whose transpose it is.
+/// The ranks that take part in a transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Axis {
     Row,
@@ -42,7 +42,7 @@ pub(super) enum Axis {
 impl<T: Real> Transform<T> {
     pub(super) fn forward_x(&mut self, piece: Piece, field: &[T]) {
         if self.is_fused {
-            return; // done by `forward_y`, while the plane is in the cache
+            return; // `forward_y` has done this, while the plane is in the cache
         }
         let planes = self.planes(piece);
         for (done, &plane) in planes.iter().enumerate() {
@@ -70,7 +70,7 @@ impl<T: Real> Transform<T> {
         self.start(Axis::Column, piece, End::Near);
     }
 
-    /// All chunks of the piece's variable.
+    /// Transforms all chunks of the piece's variable.
     pub(super) fn forward_z(&mut self, piece: Piece, spectrum: &mut [Complex<T>]) {
         let tiles = self.tiles_of_z();
         for (done, rows) in tiles.iter().enumerate() {
@@ -82,7 +82,7 @@ impl<T: Real> Transform<T> {
         }
     }
 
-    /// All chunks of the piece's variable; they leave in their order.
+    /// Transforms all chunks of the piece's variable; they leave in their order.
     pub(super) fn backward_z(&mut self, piece: Piece, spectrum: &[Complex<T>]) {
         let chunks = self.setup.grid.chunks;
         let tiles = self.tiles_of_z();
@@ -142,7 +142,7 @@ impl<T: Real> Transform<T> {
         self.watch.was(Phase::Start);
     }
 
-    /// After one of `units` of a stage: [`Setup::tests`](super::Setup::tests) times in all of it.
+    /// Polls after one of `units` of a stage, [`Setup::tests`](super::Setup::tests) times in the whole stage.
     fn test(&mut self, done: usize, units: usize) {
         let tests = match self.setup.mode {
             Mode::Host => self.setup.tests,
@@ -166,7 +166,7 @@ impl<T: Real> Transform<T> {
         }
     }
 
-    /// The lines of z, as many at a time as a tile holds.
+    /// Returns the lines of z in groups of as many as a tile holds.
     fn tiles_of_z(&self) -> Vec<Range<usize>> {
         let grid = &self.setup.grid;
         let (lines, rows) = (grid.lines_of_z(), z_rows(grid.points[2]));
@@ -188,10 +188,10 @@ impl<T: Real> Transform<T> {
 }
 
 impl<T: Real> Transpose<T> {
-    /// With slots for `vars` variables.
+    /// Makes the transposes, with slots for `vars` variables.
     pub(super) fn of_row(comm: Comm, grid: &Grid, vars: usize) -> Result<Self> {
         if grid.ranks[0] == 1 {
-            // Nothing travels: one plane is room enough.
+            // Nothing travels, so one plane is enough.
             let plane = [grid.modes() * grid.points[1]];
             let slots = vec![Slot::new(&comm, &plane, &plane)?];
             return Ok(Self { comm, slots });
@@ -206,7 +206,7 @@ impl<T: Real> Transpose<T> {
         Self::new(comm, grid.chunks, vars, blocks)
     }
 
-    /// With slots for `vars` variables.
+    /// Makes the transposes, with slots for `vars` variables.
     pub(super) fn of_column(comm: Comm, grid: &Grid, vars: usize) -> Result<Self> {
         let width = grid.x().len();
         let blocks = |chunk| {
@@ -238,7 +238,7 @@ impl<T: Real> Transpose<T> {
         &mut self.slots[index]
     }
 
-    /// The slots of a piece's variable, chunk by chunk.
+    /// Returns the slots of a piece's variable, chunk by chunk.
     fn slots_of(&self, piece: Piece, chunks: usize) -> impl Iterator<Item = &Slot<T>> {
         let start = piece.var * chunks % self.slots.len();
         self.slots[start..start + chunks].iter()

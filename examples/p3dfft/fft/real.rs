@@ -10,10 +10,10 @@ pub(crate) trait Real: FftNum + Wire + Default {
     const EPSILON: f64;
     const NAN: Self;
 
-    /// The nearest number of this precision.
+    /// Returns the nearest number of this precision.
     fn of(value: f64) -> Self;
 
-    /// Exactly.
+    /// Converts exactly.
     fn wide(self) -> f64;
 }
 
@@ -47,12 +47,12 @@ impl Real for f32 {
     }
 }
 
-/// Numbers as pairs of them.
+/// Views complex numbers as pairs of real ones.
 pub(super) fn as_complex<T: Real>(numbers: &[T]) -> &[Complex<T>] {
     bytemuck::cast_slice(numbers)
 }
 
-/// Numbers as pairs of them.
+/// Views complex numbers as pairs of real ones, for writing.
 pub(super) fn as_complex_mut<T: Real>(numbers: &mut [T]) -> &mut [Complex<T>] {
     bytemuck::cast_slice_mut(numbers)
 }

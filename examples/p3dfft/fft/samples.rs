@@ -14,15 +14,15 @@ pub(crate) struct Sine {
 }
 
 impl Sine {
-    /// Variable `var`: m = var + 1, and from 1 again before it reaches half of an edge, where the sine vanishes. `None` when
-    /// an edge has fewer than 3 points: there is no such m.
+    /// Returns variable `var`: m = var + 1, starting again at 1 before it reaches half of an edge, where the sine vanishes.
+    /// `None` if an edge has fewer than 3 points, because there is no such m.
     pub(crate) fn of(grid: &Grid, var: usize) -> Option<Self> {
         let least = grid.points.into_iter().min().unwrap_or(0);
         let most = least.saturating_sub(1) / 2;
         var.checked_rem(most).map(|m| Self { m: m + 1 })
     }
 
-    /// This rank's part.
+    /// Returns this rank's part.
     pub(crate) fn field<T: Real>(self, grid: &Grid) -> Vec<T> {
         let wave = |n: usize| -> Vec<f64> {
             (0..n)
@@ -39,7 +39,7 @@ impl Sine {
         field
     }
 
-    /// The coefficient at kx, ky and kz.
+    /// Returns the coefficient at kx, ky and kz.
     pub(crate) fn coefficient(self, grid: &Grid, [kx, ky, kz]: [usize; 3]) -> Complex<f64> {
         let [nx, ny, nz] = grid.points;
         let high = (nx * ny * nz) as f64 / 8.0;
@@ -53,7 +53,7 @@ impl Sine {
     }
 }
 
-/// Noise between −1 and 1, the same whoever has which part.
+/// Returns noise between −1 and 1, the same for any distribution over ranks.
 pub(crate) fn noise<T: Real>(grid: &Grid, var: usize) -> Vec<T> {
     let [nx, ny, nz] = grid.points;
     let mut field = Vec::with_capacity(grid.field_len());
@@ -66,12 +66,12 @@ pub(crate) fn noise<T: Real>(grid: &Grid, var: usize) -> Vec<T> {
     field
 }
 
-/// 53 bits, from −1 to 1.
+/// Returns a number from −1 to 1, with 53 bits.
 fn unit(random: &mut Random) -> f64 {
     (random.bits() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
 }
 
-/// Lines are streams of their own, so seeds that follow each other are taken apart.
+/// Mixes a seed: each line has a stream of its own, and the seeds of lines are consecutive.
 fn seed(line: usize) -> u64 {
     Random::new(u64::try_from(line).unwrap_or(u64::MAX)).bits()
 }

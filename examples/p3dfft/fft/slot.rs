@@ -1,4 +1,4 @@
-//! The blocks of one transpose, and their way.
+//! The blocks of one transpose, and their transfer.
 
 use std::{
     fmt, mem,
@@ -25,7 +25,7 @@ pub(super) enum End {
 
 /// A piece of a field, as blocks for and from every rank of a row or a column.
 ///
-/// While they are on their way, the blocks are not here.
+/// Blocks in flight are owned by the collective, and not accessible here.
 pub(super) struct Slot<T: Real> {
     near: Side<T>,
     far: Side<T>,
@@ -35,17 +35,17 @@ pub(super) struct Slot<T: Real> {
     way: Way<T>,
 }
 
-/// The blocks that other ranks have a part in, in the order of the ranks.
+/// The blocks that are exchanged with other ranks, in the order of the ranks.
 struct Side<T: Real> {
-    /// Numbers, not pairs, of each block; none for the own one.
+    /// Numbers, not pairs, of each block; zero for this rank's own.
     counts: Vec<usize>,
-    /// `None` on the way, and where there are no others.
+    /// `None` while in flight, and if there are no other ranks.
     blocks: Option<RegBuf<T>>,
 }
 
 enum Way<T: Real> {
     Home,
-    /// From this end.
+    /// The exchange in flight, and the end that it started from.
     Flying(End, Flight<T>),
     Failed(ripstop::Error),
 }
@@ -54,10 +54,10 @@ enum Way<T: Real> {
 type Flight<T> = Pin<Box<dyn Future<Output = Result<(RegBuf<T>, RegBuf<T>)>>>>;
 
 impl<T: Real> Slot<T> {
-    /// With blocks of so many complex numbers at both ends.
+    /// Makes a slot with blocks of `counts` complex numbers at both ends.
     ///
     /// # Errors
-    /// No memory.
+    /// There is no memory.
     pub(super) fn new(comm: &Comm, near: &[usize], far: &[usize]) -> Result<Self> {
         let me = comm.rank();
         debug_assert_eq!(near[me], far[me], "both ends of one block");
@@ -70,7 +70,7 @@ impl<T: Real> Slot<T> {
         })
     }
 
-    /// The blocks at an end, in the order of the ranks.
+    /// Returns the blocks at an end, in the order of the ranks.
     pub(super) fn blocks(&self, end: End) -> Vec<&[Complex<T>]> {
         let side = match end {
             End::Near => &self.near,
@@ -86,7 +86,7 @@ impl<T: Real> Slot<T> {
         blocks
     }
 
-    /// The blocks at an end, in the order of the ranks, to be written.
+    /// Returns the blocks at an end, in the order of the ranks, for writing.
     pub(super) fn blocks_mut(&mut self, end: End) -> Vec<&mut [Complex<T>]> {
         let side = match end {
             End::Near => &mut self.near,
@@ -114,7 +114,7 @@ impl<T: Real> Slot<T> {
             End::Far => (&mut self.near, &mut self.far),
         };
         let Some((outgoing, mut incoming)) = from_side.blocks.take().zip(to.blocks.take()) else {
-            return; // there are no others
+            return; // there are no other ranks
         };
         if poison {
             incoming.fill(T::NAN);
@@ -130,7 +130,7 @@ impl<T: Real> Slot<T> {
         self.way = Way::Flying(from, exchange::start(comm, mode, send, recv));
     }
 
-    /// Looks whether the blocks have come, which lets the runtime make progress.
+    /// Polls the exchange, which lets the runtime make progress.
     pub(super) fn test(&mut self) {
         if let Way::Flying(from, flight) = &mut self.way {
             let mut context = Context::from_waker(Waker::noop());
@@ -144,7 +144,7 @@ impl<T: Real> Slot<T> {
     /// Waits until the blocks are at the other end.
     ///
     /// # Errors
-    /// A rank failed or finished; the blocks are gone.
+    /// A rank failed or finished; the blocks are lost.
     pub(super) async fn finish(&mut self) -> Result<()> {
         if let Way::Flying(from, flight) = &mut self.way {
             let from = *from;

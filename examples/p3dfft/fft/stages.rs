@@ -1,7 +1,7 @@
 //! The stages between the transposes: lines are gathered from blocks, transformed, and laid into the blocks that leave.
 //!
-//! Blocks are `[z][x][y]`, with y fastest: of the row's transpose with the y of an X pencil, of the column's with the y of a Z
-//! pencil. Where they are gathered from or laid across, whole cache lines are used while they are at hand.
+//! Blocks are `[z][x][y]`, with y fastest: in the row's transpose with the y of an X pencil, in the column's with the y of a Z
+//! pencil. Where lines are gathered from them or written across them, whole cache lines are used while they are in the cache.
 
 use std::ops::{Deref, Range};
 
@@ -15,14 +15,14 @@ use super::{
     tile::Columns,
 };
 
-/// A plane of z in a slot, and where it is in the field.
+/// A plane of z in a slot, and its position in the field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plane {
-    /// In this rank's part of the field.
+    /// Index in this rank's part of the field.
     pub(super) z: usize,
-    /// In the row's slot.
+    /// Index in the row's slot.
     pub(super) in_row: usize,
-    /// In the column's slot.
+    /// Index in the column's slot.
     pub(super) in_column: usize,
 }
 
@@ -51,7 +51,7 @@ impl<T: Real> Lines<T> {
         }
     }
 
-    /// The way back of [`forward_x`](Self::forward_x).
+    /// Reverses [`forward_x`](Self::forward_x).
     pub(super) fn backward_x(&mut self, grid: &Grid, plane: Plane, row: &Slot<T>, field: &mut [T]) {
         let (nx, height) = (grid.points[0], grid.y_in_row().len());
         let field = &mut field[plane.z * height * nx..][..height * nx];
@@ -98,7 +98,7 @@ impl<T: Real> Lines<T> {
         self.along_y(Direction::Forward, from, to);
     }
 
-    /// The way back of [`forward_y`](Self::forward_y).
+    /// Reverses [`forward_y`](Self::forward_y).
     pub(super) fn backward_y(
         &mut self,
         grid: &Grid,
@@ -162,7 +162,7 @@ impl<T: Real> Lines<T> {
         }
     }
 
-    /// The way back of [`forward_z`](Self::forward_z).
+    /// Reverses [`forward_z`](Self::forward_z).
     pub(super) fn backward_z<'a>(
         &mut self,
         grid: &Grid,
@@ -183,7 +183,7 @@ impl<T: Real> Lines<T> {
     }
 }
 
-/// The z of a chunk of the ranks at `j`, as columns of a tile of z lines.
+/// Returns the z of a chunk of the ranks at `j`, as columns of a tile of z lines.
 fn columns_of_z(grid: &Grid, j: usize, chunk: usize, rows: usize) -> Columns {
     let z = grid.z_of_chunk(j, chunk);
     Columns {
@@ -197,10 +197,10 @@ fn columns_of_z(grid: &Grid, j: usize, chunk: usize, rows: usize) -> Columns {
 /// Lines of y in one plane, each cut into one piece for each rank.
 struct Cut<B> {
     blocks: Vec<B>,
-    /// How long the pieces of each block are.
+    /// Length of the pieces of each block.
     lens: Vec<usize>,
     plane: usize,
-    /// How many lines there are.
+    /// Number of lines.
     width: usize,
 }
 
@@ -220,13 +220,13 @@ impl<T: Real, B: Deref<Target = [Complex<T>]>> Cut<B> {
         }
     }
 
-    /// Where line `x` begins in a block whose pieces are `len` long.
+    /// Returns the start of line `x` in a block whose pieces are `len` long.
     fn at(&self, x: usize, len: usize) -> Range<usize> {
         let start = (self.plane * self.width + x) * len;
         start..start + len
     }
 
-    /// Line `x`, if it is in one piece.
+    /// Returns line `x`, if it is in one piece.
     fn whole(&self, x: usize) -> Option<&[Complex<T>]> {
         match (&self.blocks[..], &self.lens[..]) {
             ([block], [len]) => Some(&block[self.at(x, *len)]),
@@ -234,7 +234,7 @@ impl<T: Real, B: Deref<Target = [Complex<T>]>> Cut<B> {
         }
     }
 
-    /// Puts the pieces of line `x` together.
+    /// Concatenates the pieces of line `x`.
     fn gather(&self, x: usize, line: &mut [Complex<T>]) {
         let mut rest = line;
         for (block, &len) in self.blocks.iter().zip(&self.lens) {
@@ -246,7 +246,7 @@ impl<T: Real, B: Deref<Target = [Complex<T>]>> Cut<B> {
 }
 
 impl<T: Real> Cut<&mut [Complex<T>]> {
-    /// Line `x`, if it is in one piece.
+    /// Returns line `x` for writing, if it is in one piece.
     fn whole_mut(&mut self, x: usize) -> Option<&mut [Complex<T>]> {
         let at = self.at(x, self.lens[0]);
         match &mut self.blocks[..] {

@@ -1,4 +1,4 @@
-//! A few rows in the first cache, between lines that are transformed and blocks that lie across them.
+//! A few rows in the first-level cache, between lines that are transformed and blocks whose elements lie across them.
 
 use num_complex::Complex;
 
@@ -8,25 +8,25 @@ use super::real::Real;
 #[derive(Debug)]
 pub(super) struct Tile<T> {
     cells: Vec<Complex<T>>,
-    /// Cells from one row to the next.
+    /// Distance from one row to the next, in cells.
     pitch: usize,
 }
 
 /// Columns of a tile in a block elsewhere: column `c` of the tile begins at `c · stride` there, and is contiguous.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns {
-    /// The first one in the tile.
+    /// The first column in the tile.
     pub(super) start: usize,
     pub(super) count: usize,
     pub(super) stride: usize,
-    /// How many rows are used.
+    /// Number of rows in use.
     pub(super) rows: usize,
 }
 
 impl<T: Real> Tile<T> {
-    /// For so many rows of up to `len`.
+    /// Makes a tile of `rows` rows of up to `len`.
     pub(super) fn new(rows: usize, len: usize) -> Self {
-        // A cache line more, lest rows whose length is a power of two share their places in the cache.
+        // One more cache line, so that rows whose length is a power of two do not compete for the same cache sets.
         let pitch = len + 4;
         let cells = vec![Complex::default(); pitch * rows];
         Self { cells, pitch }

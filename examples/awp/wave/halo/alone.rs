@@ -1,4 +1,4 @@
-//! One rank, whose neighbours in dimensions that wrap around are itself: copies, and no messages.
+//! One rank, which is its own neighbor in dimensions that wrap around: copies, and no messages.
 
 use ripstop::Result;
 
@@ -19,7 +19,7 @@ pub(crate) struct Alone<T> {
 }
 
 impl<T: Real> Alone<T> {
-    /// For a domain that is the whole box.
+    /// Makes the exchange of a domain that is the whole box.
     pub(crate) fn halos(domain: &Domain, layers: &Layers) -> Halos<Self> {
         let of = |ghosts: &[Ghosts]| Self {
             lanes: lanes(domain, ghosts),
@@ -67,7 +67,7 @@ impl<T: Real> Open<T> for &mut Alone<T> {
     }
 }
 
-/// What goes to the neighbours of a rank that has none.
+/// The sending side of a rank without neighbors.
 #[derive(Debug)]
 pub(crate) struct Nothing;
 

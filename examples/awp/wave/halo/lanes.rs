@@ -1,19 +1,19 @@
-//! Which layers go where.
+//! The layers that each rank sends and receives.
 
 use crate::wave::{
     domain::{Domain, GHOSTS, Region},
     stencil::Ghosts,
 };
 
-/// The ghosts of one component at one side: this rank's own, and those of the neighbour opposite.
+/// The ghosts of one component at one side: this rank's own, and those of the neighbor opposite.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     pub(super) component: usize,
-    /// The same on all ranks, and below [`LANES_MAX`].
+    /// Number of the lane, the same on all ranks, and below [`LANES_MAX`].
     pub(super) number: u32,
-    /// Who sends, and the ghosts.
+    /// The sender, and the ghosts that it fills.
     pub(super) from: Option<End>,
-    /// Who receives, and the own layers that are its ghosts.
+    /// The receiver, and the own layers that become its ghosts.
     pub(super) to: Option<End>,
 }
 
@@ -24,10 +24,10 @@ pub(super) struct End {
     pub(super) region: Region,
 }
 
-/// Components, dimensions and sides.
+/// The most lanes: components, dimensions and sides.
 pub(super) const LANES_MAX: u32 = 6 * 3 * 2;
 
-/// All lanes of a rank for components with these ghosts.
+/// Returns all lanes of a rank for components with these ghosts.
 pub(super) fn lanes(domain: &Domain, ghosts: &[Ghosts]) -> Vec<Lane> {
     let mut lanes = Vec::new();
     for ((component, dim, high), number) in all().zip(0..) {

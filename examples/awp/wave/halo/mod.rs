@@ -1,4 +1,4 @@
-//! How ghosts get their values: what a way of communicating has to offer, and what is exchanged.
+//! The exchange of ghosts: the traits of a way of communicating, and its parts.
 
 mod alone;
 mod lanes;
@@ -17,22 +17,23 @@ use super::{clock::Stopwatch, field::Field, real::Real};
 
 /// The ghosts of some components, exchanged again and again: those of the velocities, or those of the stresses.
 ///
-/// One exchange is two values, as with windows: what is open to the neighbours, and within it the access to theirs.
+/// One exchange is two values, as with windows: one opens this rank to its neighbors, and within it another accesses the
+/// neighbors.
 pub(crate) trait Halo<T: Real> {
     type Open<'a>: Open<T>
     where
         Self: 'a;
 
-    /// From here on the neighbours may send. Ghosts that are in use are safe until [`Open::finish`].
+    /// Lets the neighbors send from now on. Ghosts in use are not overwritten before [`Open::finish`].
     ///
     /// # Errors
     /// Those of the messages or the window.
     fn open(&mut self) -> Result<Self::Open<'_>>;
 
-    /// Frees what it has, when all ranks have come here. Collective.
+    /// Frees the resources when all ranks have called this. Collective.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     async fn close(self) -> Result<()>;
 }
 
@@ -42,28 +43,28 @@ pub(crate) trait Open<T: Real> {
     where
         Self: 'o;
 
-    /// Returns when this rank may send.
+    /// Waits until this rank may send.
     ///
     /// # Errors
-    /// As [`Halo::open`].
+    /// Those of [`Halo::open`].
     async fn start(&mut self, watch: &mut Stopwatch) -> Result<Self::Outgoing<'_>>;
 
-    /// Waits for what the neighbours send, and puts it into the ghosts.
+    /// Waits for the data of the neighbors, and copies it to the ghosts.
     ///
     /// # Errors
-    /// As [`Halo::open`]; the ghosts are of no use then.
+    /// Those of [`Halo::open`]; the ghosts are undefined then.
     async fn finish(self, fields: &mut [Field<T>], watch: &mut Stopwatch) -> Result<()>;
 }
 
-/// What goes to the neighbours.
+/// The sending side of an exchange.
 pub(crate) trait Outgoing<T: Real> {
-    /// Sends the layers of a component that the neighbours need; they have their final values.
+    /// Sends the layers of a component that the neighbors need. They have their final values.
     fn send(&mut self, component: usize, field: &Field<T>);
 
-    /// Says that all components were sent, and waits until their buffers are free.
+    /// Ends the sending of all components, and waits until their buffers are free.
     ///
     /// # Errors
-    /// As [`Halo::open`].
+    /// Those of [`Halo::open`].
     async fn complete(self, watch: &mut Stopwatch) -> Result<()>;
 }
 
@@ -78,7 +79,7 @@ impl<H> Halos<H> {
     /// Frees both. Collective.
     ///
     /// # Errors
-    /// As [`Halo::open`].
+    /// Those of [`Halo::open`].
     pub(crate) async fn close<T: Real>(self) -> Result<()>
     where
         H: Halo<T>,

@@ -1,4 +1,4 @@
-//! Messages: a receive and a send for every component, neighbour and step.
+//! Messages: a receive and a send for every component, neighbor and step.
 
 use std::mem;
 
@@ -16,7 +16,7 @@ use crate::wave::{
     stencil::{Ghosts, Layers},
 };
 
-/// Buffers are made once, travel with their operations, and come home with the results.
+/// Exchange by messages. Buffers are made once; operations take them and return them with the results.
 #[derive(Debug)]
 pub(crate) struct TwoSided<T: Real> {
     incoming: Vec<Way<T, RecvOp<Vec<T>>>>,
@@ -24,7 +24,7 @@ pub(crate) struct TwoSided<T: Real> {
     poison: bool,
 }
 
-/// To or from a neighbour.
+/// The lanes and buffers to or from a neighbor.
 #[derive(Debug)]
 pub(crate) struct Way<T: Real, Op> {
     component: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Way<T: Real, Op> {
 }
 
 impl<T: Real> TwoSided<T> {
-    /// With the neighbours of a rank of `comm`. With `poison`, what has not been received is not a number.
+    /// Makes the exchange with the neighbors of a rank of `comm`. With `poison`, values are NaN until they are received.
     ///
     /// # Errors
     /// `comm` has fewer ranks than `domain` has parts.
@@ -122,7 +122,7 @@ impl<T: Real> Open<T> for &mut TwoSided<T> {
     }
 }
 
-/// Messages to the neighbours.
+/// The sending side, by messages to the neighbors.
 #[derive(Debug)]
 pub(crate) struct Sends<'o, T: Real>(&'o mut [Way<T, SendOp<Vec<T>>>]);
 

@@ -1,4 +1,4 @@
-//! Windows with fences: all ranks wait for all, before and after.
+//! Windows with fences: all ranks wait for all, before and after an exchange.
 
 use ripstop::{Comm, Fence, Result, Window};
 
@@ -17,10 +17,10 @@ use crate::wave::{
 pub(crate) struct Fenced<T: Real>(Shared<T>);
 
 impl<T: Real> Fenced<T> {
-    /// As [`TwoSided::halos`](crate::wave::TwoSided::halos). Collective.
+    /// Like [`TwoSided::halos`](crate::wave::TwoSided::halos). Collective.
     ///
     /// # Errors
-    /// No memory; a rank failed.
+    /// There is no memory, or a rank failed.
     pub(crate) async fn halos(
         comm: &Comm,
         domain: &Domain,
@@ -57,7 +57,7 @@ impl<T: Real> Halo<T> for Fenced<T> {
     }
 }
 
-/// Open from the first fence on.
+/// The opened exchange, from the first fence on.
 #[derive(Debug)]
 pub(crate) struct FenceOpen<'a, T: Real> {
     window: &'a mut Window<T>,

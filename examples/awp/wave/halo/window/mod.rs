@@ -1,4 +1,4 @@
-//! Windows: every lane has its place in the window of the rank whose ghosts it brings, and the others put into it.
+//! Windows: every lane has a place in the window of the rank whose ghosts it fills, and the neighbor puts into it.
 
 mod fence;
 mod pscw;
@@ -11,7 +11,7 @@ pub(crate) use self::{fence::Fenced, pscw::Posted};
 use super::{End, Outgoing, lanes::lanes};
 use crate::wave::{clock::Stopwatch, domain::Domain, field::Field, real::Real, stencil::Ghosts};
 
-/// A window for the ghosts of some components, and what goes where.
+/// A window for the ghosts of some components, and the lanes in it.
 #[derive(Debug)]
 struct Shared<T: Real> {
     window: Window<T>,
@@ -20,7 +20,7 @@ struct Shared<T: Real> {
     poison: bool,
 }
 
-/// Where a lane arrives.
+/// The incoming end of a lane.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     number: u32,
@@ -30,12 +30,12 @@ struct Place {
     at: usize,
 }
 
-/// What goes to a neighbour.
+/// The outgoing end of a lane.
 #[derive(Debug)]
 struct Put<T: Real> {
     component: usize,
     to: End,
-    /// Index of the first element in the neighbour's window.
+    /// Index of the first element in the neighbor's window.
     at: usize,
     buffer: Vec<T>,
     flight: Option<RemoteOp<Vec<T>>>,
@@ -66,7 +66,7 @@ impl<T: Real> Shared<T> {
         })
     }
 
-    /// Nobody may be putting.
+    /// Copies ghosts out of the window; no neighbor may be putting.
     fn spoil(&mut self) {
         if self.poison {
             self.window.local_mut().fill(T::NAN);
@@ -74,7 +74,7 @@ impl<T: Real> Shared<T> {
     }
 }
 
-/// The window of a rank: one lane after the other. Every rank knows that of every other.
+/// Returns the lanes of a rank's window, one after the other. Every rank can compute those of every other.
 fn places(domain: &Domain, ghosts: &[Ghosts]) -> Vec<Place> {
     let mut end = 0;
     let incoming = lanes(domain, ghosts).into_iter();
@@ -92,7 +92,7 @@ fn places(domain: &Domain, ghosts: &[Ghosts]) -> Vec<Place> {
     places.collect()
 }
 
-/// Puts what arrived into the ghosts.
+/// Copies arrived data to the ghosts.
 fn unpack<T: Real>(incoming: &[Place], memory: &[T], fields: &mut [Field<T>]) {
     for place in incoming {
         let region = place.from.region;
@@ -100,7 +100,7 @@ fn unpack<T: Real>(incoming: &[Place], memory: &[T], fields: &mut [Field<T>]) {
     }
 }
 
-/// An epoch in which windows of others may be written.
+/// An epoch in which other ranks' windows may be written.
 trait Epoch<T: Real> {
     fn put(&self, rank: usize, at: usize, buffer: Vec<T>) -> RemoteOp<Vec<T>>;
 
@@ -127,7 +127,7 @@ impl<T: Real> Epoch<T> for Fence<'_, T> {
     }
 }
 
-/// Puts to the neighbours.
+/// The sending side, by puts to the neighbors.
 #[derive(Debug)]
 pub(crate) struct Puts<'o, T: Real, E> {
     epoch: E,

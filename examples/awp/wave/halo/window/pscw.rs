@@ -1,4 +1,4 @@
-//! Windows with post, start, complete and wait: neighbours wait for neighbours, and only for what they need of each other.
+//! Windows with post, start, complete and wait: neighbors wait only for neighbors, and only for the data that they need.
 
 use ripstop::{Access, Comm, Exposure, Result};
 
@@ -12,21 +12,21 @@ use crate::wave::{
     stencil::{Ghosts, Layers},
 };
 
-/// An exchange between neighbours.
+/// An exchange between neighbors.
 #[derive(Debug)]
 pub(crate) struct Posted<T: Real> {
     shared: Shared<T>,
-    /// Who puts into this rank's window; each once.
+    /// Ranks that put into this rank's window; each once.
     origins: Vec<usize>,
-    /// Into whose windows this rank puts; each once.
+    /// Ranks into whose windows this rank puts; each once.
     targets: Vec<usize>,
 }
 
 impl<T: Real> Posted<T> {
-    /// As [`TwoSided::halos`](crate::wave::TwoSided::halos). Collective.
+    /// Like [`TwoSided::halos`](crate::wave::TwoSided::halos). Collective.
     ///
     /// # Errors
-    /// No memory; a rank failed.
+    /// There is no memory, or a rank failed.
     pub(crate) async fn halos(
         comm: &Comm,
         domain: &Domain,
@@ -76,7 +76,7 @@ impl<T: Real> Halo<T> for Posted<T> {
     }
 }
 
-/// Open to the neighbours.
+/// The exchange while it is open to the neighbors.
 #[derive(Debug)]
 pub(crate) struct PostOpen<'a, T: Real> {
     exposure: Exposure<'a, T>,
