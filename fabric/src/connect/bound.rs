@@ -1,12 +1,16 @@
-//! A connection that both ranks know from the start: each has told of its queue pairs where the other looks for its address, so
-//! that both bind them without a word.
+//! Connections that both ranks know from the start. Each lists its queue pairs in its address, so both bind theirs (connect them
+//! to the other's) without a message.
 //!
-//! A rank may bind its own long before the other does, and what it posts meanwhile is lost when its device gives up. So all that
-//! it posts is a greeting, and it opens when that was answered *and* the other's was heard: then both have bound, and nobody has
-//! posted anything of its users' to queue pairs that their owner gives up. Who is not answered gives its own up, and asks by
-//! datagrams as if they had never been; whoever is asked gives up, too. Who was answered and hears nothing greets again from
-//! time to time, however long: the other may be busy, and if it has given up meanwhile its device does not answer. Anything but a
-//! greeting comes from who has opened, so whoever hears it was answered, even if its device has not said so yet.
+//! A rank may bind its queue pairs long before the peer does, and what it posts meanwhile is lost when its device gives up. So it
+//! only posts a greeting at first. It opens when its greeting was acknowledged *and* the peer's has arrived. Then both have
+//! bound, and neither has posted data of its users to queue pairs that are given up.
+//!
+//! * A rank whose greeting is not acknowledged gives up its queue pairs, and asks by datagrams as if they had never existed. A
+//!   rank that is asked gives up its own, too.
+//! * A rank whose greeting was acknowledged, and that receives none, greets again from time to time, without limit. The peer may
+//!   be busy, and if it has given up meanwhile its device does not acknowledge.
+//! * Only a rank that has opened posts anything but a greeting. A rank that receives such data knows that its own greeting was
+//!   acknowledged, even if its device has not reported that yet.
 //!
 //! ```text
 //!  Bound ──answered and heard──▶ Ready      Bound ──broken: Destroy, Create, REQ──▶ ReqSent
@@ -16,8 +20,8 @@
 use super::{Action, Connection, Context, State};
 
 impl Connection {
-    /// To rank `peer` in this life of it, with queue pairs that both ranks have made and told of: each has bound its own, or will
-    /// before it hears anything. It is as if the server's first request had been answered.
+    /// Makes a connection to rank `peer` in this life of it, with queue pairs that both ranks have made and listed. Each has
+    /// bound its own, or will before it handles anything. The state is as if the server's first request had been answered.
     #[must_use]
     pub const fn bound(peer: u32, incarnation: u32) -> Self {
         Self {
@@ -28,8 +32,9 @@ impl Connection {
         }
     }
 
-    /// The same where ours could not be bound. The peer may have bound its own and wait for ours to answer: it is asked with a
-    /// number behind those, and by its present life, so that it gives them up at once.
+    /// Like [`bound`](Self::bound), if this side could not bind its queue pairs. The peer may have bound its own, and wait for an
+    /// acknowledgment. The next request has a greater number than those, and names the peer's present life, so that the peer
+    /// gives them up immediately.
     #[must_use]
     pub const fn unbound(peer: u32, incarnation: u32) -> Self {
         Self {
@@ -38,18 +43,19 @@ impl Connection {
         }
     }
 
-    /// The peer has bound its own, and takes what it lost before.
+    /// Handles the peer's greeting: it has bound its queue pairs, and accepts now what it did not before.
     pub(super) fn hear_greeting(&mut self, cx: &mut Context<'_>) {
         if self.answered {
             return self.open(cx);
         }
         if !std::mem::replace(&mut self.heard, true) {
-            // What comes behind a lost packet has the peer's device ask for that.
+            // A packet behind a lost one makes the peer's device ask for that one.
             cx.actions.push(Action::Greet);
         }
     }
 
-    /// The peer has bound its own, and greets soon. Should it give up instead, it is gone or asks.
+    /// Handles the acknowledgment of the greeting: the peer has bound its queue pairs, and greets soon. If it gives up instead,
+    /// it has failed or asks.
     pub(super) fn handle_answer(&mut self, cx: &mut Context<'_>) {
         if self.heard {
             return self.open(cx);
@@ -59,12 +65,12 @@ impl Connection {
         }
     }
 
-    /// What was bound from the start has come to nothing: the peer is asked as if it had never been.
+    /// Gives up queue pairs that were bound from the start, and asks the peer as if they had never existed.
     pub(super) fn start_over(&mut self, cx: &mut Context<'_>) {
         self.close(cx);
         self.connect(cx);
     }
 }
 
-/// The attempt that queue pairs known from the start are of: the first one of a server.
+/// Number of the attempt that queue pairs known from the start belong to: the first one of a server.
 const FIRST_ATTEMPT: u32 = 2;

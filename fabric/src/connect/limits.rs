@@ -1,19 +1,19 @@
-//! How patient a connection is.
+//! Timeouts and retries of a connection.
 
 use crate::random::Random;
 
-/// Waits, in picoseconds.
+/// Timeouts in picoseconds, and the number of tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The first wait for an answer; it doubles each time that none came.
+    /// First wait for an answer. It doubles each time that none comes.
     pub retry_first: u64,
-    /// The longest wait.
+    /// Longest wait.
     pub retry_max: u64,
-    /// How often a message is sent before the peer counts as unreachable, at least 1.
+    /// Times that a message is sent before the peer counts as unreachable, at least 1.
     pub tries_max: u16,
 }
 
-/// 10 ms to 500 ms as in spec P9; 64 of them are 30 s, in which a fabric that loses a third of everything still connects.
+/// 10 ms to 500 ms, as in spec P9. 64 tries take 30 s, in which a fabric that loses a third of all datagrams still connects.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -25,7 +25,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// As many tries as go on for so long, and not fewer than there were: a peer whose host computes answers nothing meanwhile.
+    /// Raises the number of tries so that they last for `patience` picoseconds. A peer whose host computes answers nothing
+    /// meanwhile.
     #[must_use]
     pub fn patient(self, patience: u64) -> Self {
         let shortest = (self.retry_max - self.retry_max / 4).max(1);
@@ -37,8 +38,8 @@ impl Limits {
         }
     }
 
-    /// The wait after try number `tries` (from 0): up to a quarter less than the doubled one, so that ranks which began
-    /// together do not go on together.
+    /// Returns the wait after try number `tries` (from 0). It is up to a quarter shorter than the doubled one, at random, so that
+    /// ranks which began together do not go on together.
     pub(super) fn wait(&self, tries: u16, seed: u64) -> u64 {
         let doubled = 1_u64.checked_shl(u32::from(tries)).unwrap_or(u64::MAX);
         let wait = self.retry_first.saturating_mul(doubled).min(self.retry_max);

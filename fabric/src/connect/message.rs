@@ -1,4 +1,4 @@
-//! What connections say to each other, and its form on the wire.
+//! Connection messages, and their wire format.
 //!
 //! ```text
 //! version u8 | kind u8 | reason u8 | lanes u8 | id u32 | from rank u32 | from life u32 | to rank u32 | to life u32 | caps u32
@@ -9,83 +9,83 @@ use std::fmt;
 
 use super::UNKNOWN;
 
-/// A rank in one of its lives.
+/// A rank in one of its lives (incarnations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct End {
     /// The rank.
     pub rank: u32,
-    /// Greater in every life; 0 when it is not known yet.
+    /// Number that grows with every life; 0 if it is not known yet.
     pub incarnation: u32,
 }
 
-/// What one side of a connection says to the other.
+/// A message between the two sides of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Message {
-    /// What.
+    /// Kind of the message.
     pub kind: Kind,
-    /// The attempt it is about.
+    /// Attempt that it is about.
     pub id: u32,
-    /// Who says it.
+    /// Sender.
     pub from: End,
-    /// To whom.
+    /// Receiver.
     pub to: End,
 }
 
-/// What a [`Message`] says.
+/// Kind of a [`Message`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// REQ: these are my lanes, tell me yours.
+    /// REQ: names the sender's lanes, and asks for the receiver's.
     Request,
-    /// REP: these are mine.
+    /// REP: names the sender's lanes.
     Reply,
-    /// RTU: I have yours.
+    /// RTU: the sender has the receiver's lanes.
     Ready,
-    /// BUSY: your request crossed mine, and you answer mine.
+    /// BUSY: the requests have crossed, and the receiver must answer the sender's.
     Busy,
-    /// REJ: no.
+    /// REJ: the sender refuses.
     Reject(Reason),
-    /// DRAIN: I have nothing under way; take the connection down when you have nothing either.
+    /// DRAIN: the sender has nothing in flight. The receiver must take the connection down when it has nothing in flight, either.
     Drain,
-    /// DRAINED: it is down.
+    /// DRAINED: the connection is down.
     Drained,
 }
 
-/// Why a request was refused.
+/// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// No queue pair is left; ask again.
+    /// No queue pair is left. The peer may ask again.
     NoQueuePair,
-    /// It speaks another version.
+    /// The sender speaks another version.
     Version,
-    /// It does not want to.
+    /// The sender does not want the connection.
     Policy,
-    /// It never asked for this.
+    /// The sender never asked for this.
     Unknown,
-    /// It counts the other side as failed.
+    /// The sender counts the receiver as failed.
     Gone,
     /// The message was for an earlier life.
     Restarted,
 }
 
-/// One queue pair of a connection. Where its port is says the record of its node.
+/// One queue pair of a connection. The record of its node says where its port is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lane {
-    /// The number of the queue pair, 24 bits.
+    /// Number of the queue pair, 24 bits.
     pub qpn: u32,
-    /// The number of its first packet, 24 bits.
+    /// Number of its first packet, 24 bits.
     pub psn: u32,
 }
 
 /// A [`Message`] with the lanes of its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it says.
+    /// The message.
     pub message: Message,
-    /// What the sender's lanes can do, as bits that the driver gives meaning to.
+    /// Capabilities of the sender's lanes, as bits that the driver gives meaning to.
     pub caps: u32,
-    /// Only in requests and replies.
+    /// Lanes of the sender, only in requests and replies.
     pub lanes: Lanes,
 }
 
@@ -96,28 +96,28 @@ pub struct Lanes {
     len: u8,
 }
 
-/// Why bytes are no [`Frame`].
+/// Defect of bytes that are no [`Frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// So many bytes are too few or too many.
+    /// This number of bytes is too small or too large.
     Length(usize),
-    /// Another version.
+    /// The version is another one.
     Version(u8),
-    /// No such kind.
+    /// There is no such kind.
     Kind(u8),
-    /// No such reason, or one where none belongs.
+    /// There is no such reason, or none belongs there.
     Reason(u8),
-    /// So many lanes, where none belong or too many or too few.
+    /// This number of lanes is too small or too large, or none belong there.
     Lanes(u8),
     /// A number of more than 24 bits.
     Lane(u32),
-    /// An incarnation of 0 where it must be known.
+    /// The incarnation is 0 where it must be known.
     Incarnation,
 }
 
 impl Lanes {
-    /// These lanes, or `None` when they are more than [`LANES_MAX`].
+    /// Collects lanes. Returns `None` if there are more than [`LANES_MAX`].
     #[must_use]
     pub fn new(lanes: &[Lane]) -> Option<Self> {
         let mut all = Self {
@@ -128,7 +128,7 @@ impl Lanes {
         Some(all)
     }
 
-    /// They.
+    /// Returns the lanes.
     #[must_use]
     pub fn as_slice(&self) -> &[Lane] {
         &self.lanes[..usize::from(self.len)]
@@ -136,7 +136,7 @@ impl Lanes {
 }
 
 impl Frame {
-    /// A message without lanes.
+    /// Makes a frame without lanes.
     #[must_use]
     pub fn bare(message: Message) -> Self {
         Self {
@@ -146,7 +146,7 @@ impl Frame {
         }
     }
 
-    /// Adds the wire form to `bytes`.
+    /// Appends the wire form to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let Message { kind, id, from, to } = self.message;
         let (kind, reason) = kind_to_wire(kind);
@@ -166,10 +166,10 @@ impl Frame {
         }
     }
 
-    /// Reads the wire form; there is nothing that `bytes` may not be.
+    /// Reads the wire form. `bytes` may be anything.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The bytes are no valid frame.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let length = Malformed::Length(bytes.len());
         let (&[version, kind, reason, count], rest) = bytes.split_first_chunk().ok_or(length)?;
@@ -213,7 +213,7 @@ impl Frame {
     }
 }
 
-/// `None` when `rest` has another length than so many lanes.
+/// Reads `count` lanes. Returns `None` if `rest` has another length than that many.
 fn parse_lanes(count: u8, rest: &[u8]) -> Option<Result<Lanes, Malformed>> {
     if usize::from(count) > LANES_MAX {
         return Some(Err(Malformed::Lanes(count)));
@@ -296,13 +296,13 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// As many as a node has rails at most.
+/// Most lanes of a connection: as many as a node has rails at most.
 pub const LANES_MAX: usize = 8;
 
-/// No capability.
+/// No capabilities.
 pub const CAPS_NONE: u32 = 0;
 
-/// In the order of their codes, from 1.
+/// Reasons in the order of their codes, from 1.
 const REASONS: [Reason; 6] = [
     Reason::NoQueuePair,
     Reason::Version,

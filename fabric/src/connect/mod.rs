@@ -1,7 +1,7 @@
-//! Connections on demand: two ranks agree on one set of queue pairs, over datagrams that may be lost, doubled and late.
+//! Connections on demand: two ranks agree on one set of queue pairs, over datagrams that may be lost, duplicated or late.
 //!
-//! After spec P9. A [`Connection`] is a pure state machine: an [`Event`] at a time gives [`Action`]s, which a driver performs in
-//! their order. It knows no queue pair, no socket and no clock; times are picoseconds of any clock that does not run
+//! A [`Connection`] is a pure state machine, as spec P9 describes it. Each [`Event`] gives [`Action`]s, which a driver performs
+//! in their order. It knows no queue pair, no socket and no clock. Times are picoseconds of any clock that does not run
 //! backwards.
 //!
 //! ```text
@@ -11,15 +11,16 @@
 //!    └───────────────▶ RepSent ◀───┘ ─────────────────────────────┘ ────────────────┘
 //! ```
 //!
-//! Where each knew the other's queue pairs from the start, there is a way without a word ([`Bound`](State::Bound), in `bound`).
+//! If both ranks know each other's queue pairs from the start, they connect without a message ([`Bound`](State::Bound), in
+//! `bound`).
 //!
-//! **Attempts are numbered** by both ranks together: a new one has a greater number than any that its maker knows, and its last
-//! bit says who made it: 0 the server (the smaller rank), 1 the client. So late messages are told from new ones by one
-//! comparison, and of two requests that cross the client's is the greater: the server answers it and forgets its own.
+//! **Attempts are numbered** by both ranks together. A new one has a greater number than any that its maker knows, and its last
+//! bit is 0 if the server (the smaller rank) made it, and 1 if the client did. So one comparison tells late messages from new
+//! ones. If two requests cross, the client's is the greater: the server answers it and drops its own.
 //!
-//! **Lives are numbered** too (incarnations). A message says from which life to which; one for or from an earlier life changes
-//! nothing, and one from a later life ends what was with the earlier. A first request does not know the peer's life yet and
-//! names none; it counts as long as nothing was [`Ready`](State::Ready) with the life that it comes from.
+//! **Lives are numbered**, too (incarnations). A message names the sender's life and the receiver's. One for or from an earlier
+//! life changes nothing, and one from a later life ends what was with the earlier. A first request does not know the peer's life
+//! yet and names none. It counts as long as no connection was [`Ready`](State::Ready) with the life that it comes from.
 
 mod bound;
 mod limits;
@@ -42,139 +43,139 @@ pub(crate) use ranges::{Ranges, place};
 pub use scheme::{Job, Pattern, Scheme};
 pub(crate) use share::{Caller, Next, Share};
 
-/// What all connections of one process have in common.
+/// Values that all connections of a process share.
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
-    /// Who this process is; its incarnation is at least 1.
+    /// Rank and incarnation of this process. The incarnation is at least 1.
     pub end: End,
-    /// How patient it is.
+    /// Timeouts and retries.
     pub limits: Limits,
-    /// Spreads the timers.
+    /// Seed that spreads the timers.
     pub seed: u64,
 }
 
-/// The way to one peer, from this side.
+/// The connection to one peer, on this side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
-    /// When [`Event::Timeout`] is due; [`NEVER`] if nothing is awaited.
+    /// Time when [`Event::Timeout`] is due; [`NEVER`] if nothing is awaited.
     deadline: u64,
     peer: u32,
-    /// The life of the peer that this is about, or [`UNKNOWN`].
+    /// Life of the peer that this is about, or [`UNKNOWN`].
     incarnation: u32,
-    /// The attempt that `state` is about, or the last one.
+    /// Attempt that `state` is about, or the last one.
     attempt: u32,
     state: State,
-    /// How often the message that `state` waits with was sent.
+    /// Times that the message that `state` waits with was sent.
     tries: u16,
-    /// It was `Ready` with this life of the peer.
+    /// True once it was `Ready` with this life of the peer.
     met: bool,
-    /// Draining: nothing of ours is under way any more.
+    /// While draining, true once nothing of this side is in flight.
     quiet: bool,
-    /// Draining: the peer wants it, and has nothing under way.
+    /// While draining, true once the peer asks for it and has nothing in flight.
     asked: bool,
-    /// Bound: our greeting was answered, and the peer's was heard.
+    /// While bound, true once this side's greeting was acknowledged, and once the peer's has arrived.
     answered: bool,
     heard: bool,
 }
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// Nothing is there.
+    /// There are no queue pairs.
     Idle,
-    /// Queue pairs are there, and the peer was asked for its own.
+    /// There are queue pairs, and the peer was asked for its own.
     ReqSent,
-    /// The peer asked, and was answered; its queue pairs may send to ours.
+    /// The peer has asked and was answered. Its queue pairs may send to this side's.
     RepSent,
-    /// Our queue pairs lead to the peer's, which had told of them before; its data may come. Whether it has bound its own is not
-    /// known yet.
+    /// This side's queue pairs lead to the peer's, which were known from the start, and the peer's data may come. It is not known
+    /// yet whether the peer has bound its own.
     Bound,
     /// Both sides may send.
     Ready,
-    /// It is being taken down; new commands wait for the next one.
+    /// The connection is being taken down. New commands wait for the next one.
     Draining,
     /// The peer is down. A later life of it may connect anew.
     Failed,
 }
 
-/// Something that happened.
+/// An event for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// There is something to send. Harmless when it is said twice.
+    /// Something must be sent. Harmless if repeated.
     Connect,
-    /// A message came.
+    /// A message has arrived.
     Message(Message),
     /// [`Connection::next_timeout`] has passed.
     Timeout,
-    /// Data came through the queue pairs. Who posts any has heard the own greeting, if there was one.
+    /// Data came by the queue pairs. Its sender has received this side's greeting, if there was one.
     Data,
-    /// The peer's greeting came through the queue pairs.
+    /// The peer's greeting came by the queue pairs.
     Greeted,
-    /// The peer's queue pairs have taken our greeting.
+    /// The peer's queue pairs have acknowledged this side's greeting.
     Answered,
     /// The queue pairs are needed elsewhere.
     Evict,
-    /// After [`Action::Quiesce`]: all that was posted to the queue pairs has arrived.
+    /// All that was posted to the queue pairs has arrived, after [`Action::Quiesce`].
     Quiet,
-    /// [`Action::Create`] was not possible; the actions that came after it were not performed.
+    /// [`Action::Create`] was not possible, and the actions after it were not performed.
     CreateFailed,
     /// A queue pair broke.
     Broken,
 }
 
-/// Something for the driver to do.
+/// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
     /// Make queue pairs for all lanes.
     Create,
-    /// Connect them to the lanes in the frame that is being handled; the peer's data may come from now on.
+    /// Connect the queue pairs to the lanes in the frame that is being handled. The peer's data may come from now on.
     Bind,
-    /// Send this, with the own lanes if it is a [`Kind::Request`] or a [`Kind::Reply`].
+    /// Send this, with this side's lanes if it is a [`Kind::Request`] or a [`Kind::Reply`].
     Send(Message),
-    /// Post something to the queue pairs that means nothing, and say [`Event::Answered`] when the peer's have taken it.
+    /// Post an empty request to the queue pairs, and report [`Event::Answered`] when the peer's have acknowledged it.
     Greet,
-    /// Post to the queue pairs, first what waited.
+    /// Post to the queue pairs, beginning with what waited.
     Open,
-    /// Post no more to them, and say [`Event::Quiet`] when all that was posted has arrived.
+    /// Post no more to the queue pairs, and report [`Event::Quiet`] when everything posted has arrived.
     Quiesce,
-    /// Destroy them. If anything waits to be sent and the state is [`State::Idle`] now, connect again.
+    /// Destroy the queue pairs. If anything waits to be sent and the state is [`State::Idle`] now, connect again.
     Destroy,
-    /// All that waits or is under way to this peer fails.
+    /// Fail everything that waits or is in flight to this peer.
     Fail(Why),
 }
 
-/// Why a connection failed.
+/// Reason why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Why {
-    /// It did not answer for all of [`Limits::tries_max`].
+    /// The peer did not answer any of [`Limits::tries_max`] tries.
     Unreachable,
-    /// It refused, for this reason.
+    /// The peer refused, for this reason.
     Rejected(Reason),
     /// A queue pair broke.
     Broken,
     /// Another life of the peer has begun.
     Restarted,
-    /// It had failed before.
+    /// The peer had failed before.
     Down,
 }
 
-/// When a [`Connection`] is told something, by whom, and where its actions go.
+/// Circumstances of an event: the process, the time, and the list for its actions.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// The process.
     pub local: &'a Local,
-    /// Picoseconds.
+    /// Time in picoseconds.
     pub now: u64,
-    /// Actions are added at the end.
+    /// List that actions are appended to.
     pub actions: &'a mut Vec<Action>,
 }
 
 impl Connection {
-    /// Nothing yet to rank `peer`, which must be another than the own.
+    /// Makes an idle connection to rank `peer`, which must not be this rank.
     #[must_use]
     pub const fn new(peer: u32) -> Self {
         Self {
@@ -192,19 +193,19 @@ impl Connection {
         }
     }
 
-    /// How far it is.
+    /// Returns the state.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// When [`Event::Timeout`] is due, in picoseconds.
+    /// Returns when [`Event::Timeout`] is due, in picoseconds.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         (self.deadline != NEVER).then_some(self.deadline)
     }
 
-    /// The transition.
+    /// Handles an event: changes the state, and appends the actions that follow.
     pub fn handle(&mut self, event: Event, cx: &mut Context<'_>) {
         match event {
             Event::Connect => self.connect(cx),
@@ -255,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Whether a message is from this peer to us, both in their present lives.
+    /// Returns true if a message is from this peer to this rank, both in their present lives.
     fn admit(&mut self, message: &Message, cx: &mut Context<'_>) -> bool {
         let (from, to) = (message.from, message.to);
         if from.rank != self.peer || to.rank != cx.local.end.rank {
@@ -274,7 +275,7 @@ impl Connection {
         from.incarnation >= self.incarnation
     }
 
-    /// The peer lives anew: what was with its earlier life has ended.
+    /// Notes that the peer has begun a new life: everything with its earlier one has ended.
     fn handle_restart(&mut self, incarnation: u32, cx: &mut Context<'_>) {
         if self.state != State::Idle && self.state != State::Failed {
             self.fail(Why::Restarted, cx);
@@ -295,13 +296,13 @@ impl Connection {
             State::Idle if !self.met || (newer && named) => self.accept(message, cx),
             State::ReqSent if newer => self.accept(message, cx),
             State::ReqSent => answer(message, Kind::Busy, cx),
-            // It has another end by now, and had posted nothing to ours.
+            // The peer has other queue pairs by now, and had posted nothing to this side's.
             State::Bound if newer && named => {
                 self.close(cx);
                 self.accept(message, cx);
             }
             State::RepSent | State::Ready if again => self.send(Kind::Reply, cx),
-            // Whoever asks anew has taken down what was: this is as good as DRAINED.
+            // A peer that asks anew has taken down its queue pairs, which is as good as DRAINED.
             State::Draining if newer && named && self.quiet => {
                 self.close(cx);
                 self.accept(message, cx);
@@ -311,7 +312,7 @@ impl Connection {
         }
     }
 
-    /// Answers a request, with the queue pairs of the own one if there are any.
+    /// Answers a request, with the queue pairs of this side's own request if there are any.
     fn accept(&mut self, message: &Message, cx: &mut Context<'_>) {
         if !self.has_lanes() {
             cx.actions.push(Action::Create);
@@ -343,9 +344,9 @@ impl Connection {
         match (self.state, reason) {
             (State::ReqSent, Reason::NoQueuePair) => self.relax(cx),
             (State::RepSent, Reason::Unknown) => self.forsake(cx),
-            // Who says so has a later life, and `admit` saw it; if not, it was said about an attempt of long ago.
+            // A sender in a later life was handled by `admit`. Otherwise this is about an attempt of long ago.
             (_, Reason::Restarted) => {}
-            // What it does not know any more it has taken down.
+            // The peer has taken down the attempt, if it does not know it any more.
             (State::ReqSent | State::RepSent, _) | (_, Reason::Gone) if self.has_lanes() => {
                 self.fail(Why::Rejected(reason), cx);
             }
@@ -356,7 +357,7 @@ impl Connection {
     fn handle_drain(&mut self, message: &Message, cx: &mut Context<'_>) {
         let ours = message.id == self.attempt;
         match self.state {
-            // It drains what it found ready, so RTU, or the answer to our greeting, is only late.
+            // The peer drains what it found ready, so RTU, or the acknowledgment of the greeting, is only late.
             State::RepSent | State::Bound | State::Ready if ours => self.drain(true, cx),
             State::Draining if ours => {
                 self.asked = true;
@@ -384,7 +385,7 @@ impl Connection {
         match self.state {
             State::RepSent => {
                 self.send(Kind::Reject(Reason::NoQueuePair), cx);
-                self.attempt = self.attempt.wrapping_sub(2); // so that its next REQ is new again
+                self.attempt = self.attempt.wrapping_sub(2); // so that the peer's next REQ is new again
                 self.enter(State::Idle, cx);
             }
             State::ReqSent => self.enter(State::Idle, cx),
@@ -393,7 +394,7 @@ impl Connection {
     }
 
     fn handle_timeout(&mut self, cx: &mut Context<'_>) {
-        // Whether a greeting is answered is for the device to say: a host that takes no turns is no dead one.
+        // The device reports if a greeting is not acknowledged. A host without turns is not dead, so the tries are not limited.
         if self.state == State::Bound || self.tries < cx.local.limits.tries_max {
             return self.transmit(cx);
         }
@@ -402,7 +403,7 @@ impl Connection {
     }
 }
 
-/// The steps that transitions are made of.
+/// Steps that transitions are made of.
 impl Connection {
     fn open(&mut self, cx: &mut Context<'_>) {
         self.enter(State::Ready, cx);
@@ -417,7 +418,7 @@ impl Connection {
         cx.actions.push(Action::Quiesce);
     }
 
-    /// Both directions are empty.
+    /// Takes the connection down, since both directions are empty.
     fn part(&mut self, cx: &mut Context<'_>) {
         self.send(Kind::Drained, cx);
         self.close(cx);
@@ -428,7 +429,7 @@ impl Connection {
         self.enter(State::Idle, cx);
     }
 
-    /// Gives up an answer that nobody waits for.
+    /// Gives up an answer that the peer does not wait for.
     fn forsake(&mut self, cx: &mut Context<'_>) {
         self.attempt = self.attempt.wrapping_sub(2);
         self.close(cx);
@@ -450,7 +451,7 @@ impl Connection {
         self.heard = false;
     }
 
-    /// Sends what the state waits with, and waits.
+    /// Sends the message that the state waits with, and waits.
     fn transmit(&mut self, cx: &mut Context<'_>) {
         match self.state {
             State::ReqSent => self.send(Kind::Request, cx),
@@ -469,7 +470,7 @@ impl Connection {
         self.tries = self.tries.saturating_add(1);
     }
 
-    /// The peer is alive and knows: the next try may wait for long.
+    /// Delays the next try, because the peer is alive and knows of the request.
     fn relax(&mut self, cx: &Context<'_>) {
         let wait = cx.local.limits.retry_max;
         self.deadline = self.deadline.max(cx.now.saturating_add(wait));
@@ -496,8 +497,8 @@ impl Connection {
         (self.attempt | 1).wrapping_add(1) | self.role(cx)
     }
 
-    /// The last bit of our attempts: 0 for the server, 1 for the client. Two ranks that live at the same time differ, so
-    /// incarnations need not be compared.
+    /// Returns the last bit of this side's attempts: 0 for the server, 1 for the client. Two ranks that live at the same time
+    /// differ, so incarnations need not be compared.
     const fn role(&self, cx: &Context<'_>) -> u32 {
         if cx.local.end.rank < self.peer { 0 } else { 1 }
     }
@@ -512,12 +513,12 @@ fn answer(message: &Message, kind: Kind, cx: &mut Context<'_>) {
     }));
 }
 
-/// Numbers go round, so they are compared by their distance.
+/// Returns true if `a` is newer than `b`. Numbers wrap around, so they are compared by their distance.
 const fn is_newer(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) <= 1 << 31
 }
 
-/// The incarnation of a peer that was never heard of.
+/// Incarnation of a peer that has not sent anything yet.
 pub const UNKNOWN: u32 = 0;
 
 const NEVER: u64 = u64::MAX;

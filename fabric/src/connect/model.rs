@@ -1,8 +1,8 @@
-//! A model check: everything that two peers can go through, with up to three datagrams lost or doubled.
+//! A model check that visits every state that two peers can get into, with up to three datagrams lost or duplicated.
 //!
-//! Datagrams arrive in any order, timers fire at any moment, users send and evict at any moment; the check visits every state
-//! that comes of it. A datagram that is sent while the same one is under way counts as one: a second copy costs a fault.
-//! Queue pairs and the data through them are modelled as well, so that a connection to a queue pair that is not there is seen.
+//! Datagrams arrive in any order, and timers fire, users send, and users evict at any moment. A datagram that is sent while an
+//! equal one is in flight counts as one, because a second copy costs a fault. Queue pairs and the data by them are modeled as
+//! well, so the check sees a connection to a queue pair that does not exist.
 
 use std::{
     collections::BTreeMap,
@@ -13,31 +13,31 @@ use super::{
     Action, Connection, Context, End, Event, Kind, Limits, Local, Message, NEVER, State, Why,
 };
 
-/// A transition of a connection: the real one, or a mutant.
+/// Transition function of a connection: the real one, or a mutant.
 pub(super) type Step = fn(&mut Connection, Event, &mut Context<'_>);
 
-/// What the two peers do.
+/// Behavior of the two peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scenario {
-    /// How many messages each side's user sends, whenever it likes.
+    /// Messages that each side's user sends, at any time.
     pub(super) sends: [u8; 2],
-    /// How often each side takes a ready connection down.
+    /// Times that each side evicts a ready connection.
     pub(super) evicts: [u8; 2],
-    /// How often each side's process ends and is started anew.
+    /// Times that each side's process ends and is started anew.
     pub(super) restarts: [u8; 2],
-    /// How often each side finds no queue pair.
+    /// Times that each side finds no queue pair.
     pub(super) shortages: [u8; 2],
-    /// How many datagrams are lost or doubled.
+    /// Datagrams that are lost or duplicated.
     pub(super) faults: u8,
-    /// Both know the other's queue pair from the start, and begin whenever they like.
+    /// True if both know the other's queue pair from the start, and begin at any time.
     pub(super) bound: bool,
-    /// Sides that cannot bind their own then, and ask.
+    /// True for sides that cannot bind their own queue pair then, and ask.
     pub(super) unbound: [bool; 2],
-    /// Devices wait without end for what they posted to be taken.
+    /// True if devices wait forever for an acknowledgment.
     pub(super) patient: bool,
 }
 
-/// What was visited.
+/// Numbers of visited states.
 #[derive(Debug)]
 pub(super) struct Visited {
     pub(super) states: usize,
@@ -49,7 +49,7 @@ pub(super) struct Visited {
 /// Visits all states.
 ///
 /// # Errors
-/// What is wrong with a state that can be reached.
+/// A state that can be reached is wrong. The text describes it.
 pub(super) fn explore(scenario: Scenario, step: Step) -> Result<Visited, String> {
     let mut graph = Graph::default();
     let start = World::new(scenario);
@@ -76,7 +76,7 @@ pub(super) fn explore(scenario: Scenario, step: Step) -> Result<Visited, String>
 #[derive(Default)]
 struct Graph {
     states: BTreeMap<u64, u32>,
-    /// To and from.
+    /// Transitions, as target and origin.
     edges: Vec<(u32, u32)>,
     ends: Vec<u32>,
 }
@@ -90,7 +90,7 @@ impl Graph {
         (index, index == next)
     }
 
-    /// Nobody is stuck: from every state there is a way to an end.
+    /// Checks that every state has a way to an end.
     fn check_that_all_can_end(mut self) -> Result<Visited, String> {
         self.edges.sort_unstable();
         let mut good = vec![false; self.states.len()];
@@ -119,7 +119,7 @@ impl Graph {
 #[derive(Clone, Debug, Hash)]
 struct World {
     sides: [Side; 2],
-    /// Under way, sorted.
+    /// Datagrams in flight, sorted.
     net: Vec<Datagram>,
     faults: u8,
     patient: bool,
@@ -129,7 +129,7 @@ struct World {
 struct Datagram {
     to: usize,
     message: Message,
-    /// The sender's queue pair, as its lane.
+    /// Queue pair of the sender, as its lane.
     lane: u8,
 }
 
@@ -138,12 +138,12 @@ struct Side {
     connection: Connection,
     incarnation: u32,
     pair: Option<Pair>,
-    /// Queue pairs made so far: their numbers are never used twice.
+    /// Queue pairs made so far. Their numbers are never used twice.
     made: u8,
-    /// The queue pair may be posted to.
+    /// True if the queue pair may be posted to.
     open: bool,
     quiescing: bool,
-    /// The user's messages: yet to come, waiting, sent, and posted but not arrived.
+    /// Messages of the user: still to come, waiting, sent, and posted but not arrived.
     future: u8,
     waiting: u8,
     sent: u8,
@@ -155,18 +155,18 @@ struct Side {
     started: bool,
     unbound: bool,
     greeting: Greeting,
-    /// It was told that all its messages failed.
+    /// True once it was notified that all its messages failed.
     failed: bool,
 }
 
-/// What became of what a side posted when it bound its queue pair.
+/// State of the greeting that a side posted when it bound its queue pair.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 enum Greeting {
     None,
     UnderWay,
-    /// The answer is under way.
+    /// It has arrived, and the acknowledgment is in flight.
     Heard,
-    /// It was answered, and there is another one.
+    /// It was acknowledged, and there is another one.
     Again,
 }
 
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Every state that can come next.
+    /// Returns every state that can come next.
     fn successors(&self, step: Step) -> Result<Vec<Self>, String> {
         let mut next = Vec::new();
         self.move_datagrams(step, &mut next)?;
@@ -242,7 +242,7 @@ impl World {
                 next.push(Self { faults, ..doubled });
             }
             if !heard {
-                continue; // it lies there until then
+                continue; // it waits until the side has started
             }
             let event = Event::Message(datagram.message);
             arrived.tell(datagram.to, event, datagram.lane, step)?;
@@ -251,7 +251,7 @@ impl World {
         Ok(())
     }
 
-    /// A side binds the queue pair that the other knows, and greets it; or cannot, and asks.
+    /// Starts a side. It binds the queue pair that the other knows and greets it, or cannot and asks.
     fn start(&self, me: usize, step: Step) -> Result<Self, String> {
         let mut world = self.clone();
         let side = &mut world.sides[me];
@@ -271,8 +271,8 @@ impl World {
         Ok(world)
     }
 
-    /// A greeting is taken by a queue pair that is bound, and answered; or the device gives up, as long as it was not taken, or
-    /// when whoever took it is gone.
+    /// Moves a greeting. A queue pair that is bound takes and acknowledges it. The device gives up a greeting that was not taken,
+    /// or whose receiver does not exist any more.
     fn move_greeting(&self, me: usize, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
         let greeting = self.sides[me].greeting;
         if greeting == Greeting::UnderWay && self.joined(me) {
@@ -297,7 +297,7 @@ impl World {
         Ok(())
     }
 
-    /// What was posted arrives; and if nothing is under way, a side that waits for that hears it.
+    /// Delivers posted data. If nothing is in flight, notifies a side that waits for that.
     fn move_data(&self, me: usize, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
         let side = &self.sides[me];
         if side.flying > 0 {
@@ -355,7 +355,7 @@ impl World {
         Ok(())
     }
 
-    /// A new process: what the old one had is gone, and its user starts over with the messages that were still to come.
+    /// Starts a new process. The state of the old one is lost, and its user goes on with the messages that were still to come.
     fn restart(&mut self, me: usize) {
         let side = &mut self.sides[me];
         side.connection = Connection::new(1 - rank(me));
@@ -418,7 +418,7 @@ impl World {
             },
             Action::Send(message) => self.send(me, message),
             Action::Greet if side.greeting == Greeting::None => side.greeting = Greeting::Again,
-            Action::Greet => {} // it goes behind the first
+            Action::Greet => {} // it follows the first
             Action::Open => side.open = true,
             Action::Quiesce => (side.open, side.quiescing) = (false, true),
             Action::Destroy if side.pair.is_none() => {
@@ -453,7 +453,7 @@ impl World {
         }
     }
 
-    /// Posts what waits, or asks for a connection.
+    /// Posts the messages that wait, or asks for a connection.
     fn push(&mut self, me: usize, step: Step) -> Result<(), String> {
         let side = &mut self.sides[me];
         if side.waiting == 0 {
@@ -469,7 +469,7 @@ impl World {
         Ok(())
     }
 
-    /// Both queue pairs are there and bound to each other.
+    /// Returns true if both queue pairs exist and are bound to each other.
     fn joined(&self, me: usize) -> bool {
         let [ours, theirs] = [self.sides[me].pair, self.sides[1 - me].pair];
         ours.zip(theirs).is_some_and(|(ours, theirs)| {
@@ -477,7 +477,7 @@ impl World {
         })
     }
 
-    /// Nothing is left to do: one connection or none, and no message is missing.
+    /// Checks a state without anything left to do: there is one connection or none, and no message is missing.
     fn check_end(&self) -> Result<(), String> {
         let states = [0, 1].map(|me| self.sides[me].connection.state());
         let restarted = self.sides.iter().any(|side| side.incarnation > 1);
@@ -486,7 +486,7 @@ impl World {
         let whole = match states {
             [State::Ready, State::Ready] => self.joined(0) && attempts[0] == attempts[1],
             [State::Idle, State::Idle] => none,
-            // A process that died has told nobody; whoever had nothing to say to it has not noticed.
+            // A process that died has notified no peer. A peer that had nothing to send has not noticed.
             _ => restarted,
         };
         let heard = (0..2).all(|me| self.sides[me].sent == self.sides[1 - me].heard);
@@ -500,7 +500,8 @@ impl World {
 }
 
 impl Connection {
-    /// Two states that differ in when and how often behave the same until the tries are used up, which no scenario does.
+    /// Removes times from the state. States that differ only in times and tries behave the same until the tries are used up,
+    /// which does not happen in any scenario.
     fn forget_time(&mut self) {
         if self.deadline != NEVER {
             self.deadline = SOME_TIME;
@@ -513,5 +514,5 @@ fn rank(me: usize) -> u32 {
     u32::try_from(me).expect("0 or 1")
 }
 
-/// When all happens: every timer is always due.
+/// Time of every event: all timers are always due.
 const SOME_TIME: u64 = 1;

@@ -1,47 +1,47 @@
-//! Short messages to a peer without a connection: parcels, over datagrams that may be lost, doubled and late.
+//! Parcels: short messages to a peer without a connection, over datagrams that may be lost, duplicated or late.
 //!
-//! Go-back-n (spec P15): parcels are numbered, the receiver takes them in their order only, and answers with the number that is
-//! to come next. Where no answer comes, the oldest leaves again alone; the answer to it tells which others are missing. Both
-//! directions of a pair are independent, and connections that come and go change nothing: who has one sends by it once all
-//! parcels are answered, and who has lost it in good order sends parcels again.
+//! Go-back-n (spec P15): parcels are numbered, the receiver takes them only in order, and answers with the number that it expects
+//! next. If no answer comes, the oldest parcel alone is sent again, and the answer to it tells which others are missing. Both
+//! directions of a pair are independent, and connections that come and go change nothing. A rank with a connection uses it once
+//! all parcels are answered. A rank whose connection was drained in good order sends parcels again.
 
 use std::collections::VecDeque;
 
 use super::Local;
 
-/// Parcels to and from one peer, from this side. Times are picoseconds, as in [`Connection`](super::Connection).
+/// Parcels to and from one peer, on this side. Times are picoseconds, as in [`Connection`](super::Connection).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parcels {
-    /// Those without an answer, the oldest first.
+    /// Parcels without an answer, the oldest first.
     kept: VecDeque<Box<[u8]>>,
-    /// The number of the oldest; of the next one, if there is none.
+    /// Number of the oldest one, or of the next one if there is none.
     first: u32,
-    /// How many of them have left since the oldest did for the last time, and how many ever have.
+    /// Parcels among these that were sent since the oldest was sent last, and those that were ever sent.
     left: usize,
     known: usize,
-    /// No answer came in time.
+    /// True if no answer came in time, so that only the oldest is sent.
     probing: bool,
     deadline: Option<u64>,
     tries: u16,
-    /// The number that is to come from the peer next.
+    /// Number that is expected from the peer next.
     expected: u32,
-    /// What was said since the peer was last worth a connection.
+    /// Parcels and bytes sent since the peer was last found worth a connection.
     said: u32,
     said_bytes: u64,
 }
 
 impl Parcels {
-    /// Whether there is room for one more.
+    /// Returns true if there is room for one more.
     pub(crate) fn has_room(&self) -> bool {
         self.kept.len() < KEPT_MAX
     }
 
-    /// Whether the peer has all of them.
+    /// Returns true if the peer has all of them.
     pub(crate) fn is_answered(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Adds one. Whether the peer is spoken to so much that a connection pays (spec P9).
+    /// Adds a parcel. Returns true if so much is sent to the peer that a connection pays (spec P9).
     pub(crate) fn push(&mut self, parcel: Box<[u8]>) -> bool {
         self.said += 1;
         self.said_bytes += parcel.len() as u64;
@@ -53,13 +53,13 @@ impl Parcels {
         much
     }
 
-    /// Whether one is to leave now.
+    /// Returns true if a parcel must leave now.
     pub(crate) fn has_next(&self) -> bool {
         let flying_max = if self.probing { 1 } else { FLYING_MAX };
         self.left < self.kept.len().min(flying_max)
     }
 
-    /// The next to leave, with its number and place for that.
+    /// Returns the next parcel to leave, and the number to write into it.
     pub(crate) fn next(&mut self, local: &Local, now: u64) -> Option<(u32, &mut [u8])> {
         if !self.has_next() {
             return None;
@@ -73,11 +73,11 @@ impl Parcels {
         Some((number(self.first, nth), &mut self.kept[nth]))
     }
 
-    /// The peer has all before this number. Whether that is news.
+    /// Handles the answer that the peer has all parcels before this number. Returns false if that was known.
     pub(crate) fn handle_answer(&mut self, next: u32, local: &Local, now: u64) -> bool {
         let count = next.wrapping_sub(self.first) as usize;
         if count == 0 || count > self.known {
-            return false; // an old one, or none of ours
+            return false; // an old one, or an impossible one
         }
         self.kept.drain(..count);
         self.first = next;
@@ -91,12 +91,12 @@ impl Parcels {
         true
     }
 
-    /// When something leaves again, if no answer comes.
+    /// Returns when a parcel is sent again, if no answer comes.
     pub(crate) const fn next_timeout(&self) -> Option<u64> {
         self.deadline
     }
 
-    /// It is so late. Whether the peer may still be there.
+    /// Handles that time has passed. Returns false if the peer did not answer any of the tries.
     pub(crate) fn handle_time(&mut self, local: &Local, now: u64) -> bool {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.tries += 1;
@@ -109,7 +109,7 @@ impl Parcels {
         self.deadline = Some(now + local.limits.wait(self.tries, local.seed));
     }
 
-    /// One came. Whether it is to be handed on; it has come before otherwise, or one before it is missing.
+    /// Takes a parcel that has arrived. Returns false if it has come before, or if an earlier one is missing.
     pub(crate) fn take(&mut self, number: u32) -> bool {
         let next = number == self.expected;
         if next {
@@ -118,18 +118,18 @@ impl Parcels {
         next
     }
 
-    /// The answer to all that came.
+    /// Returns the answer to all parcels that have arrived.
     pub(crate) const fn expected(&self) -> u32 {
         self.expected
     }
 
-    /// The number of the next to be added.
+    /// Returns the number of the next parcel to be added.
     #[cfg(test)]
     fn next_number(&self) -> u32 {
         number(self.first, self.kept.len())
     }
 
-    /// Nothing more leaves: the peer is gone.
+    /// Drops all parcels, because the peer is down.
     pub(crate) fn clear(&mut self) {
         self.first = number(self.first, self.kept.len());
         self.kept.clear();
@@ -141,10 +141,10 @@ fn number(first: u32, nth: usize) -> u32 {
     first.wrapping_add(u32::try_from(nth).unwrap_or(u32::MAX))
 }
 
-/// Parcels without an answer, and those of them that leave without one.
+/// Most parcels without an answer, and most of these that are in flight.
 const KEPT_MAX: usize = 32;
 const FLYING_MAX: usize = 16;
-/// What goes to a peer before a connection pays.
+/// Parcels and bytes that are sent to a peer before a connection pays.
 const SAID_MAX: u32 = 16;
 const SAID_BYTES_MAX: u64 = 64 << 10;
 
@@ -170,10 +170,10 @@ mod tests {
         }
     }
 
-    /// Who sent it, a parcel's number and what it says, and the answer.
+    /// Sender, number and content of a parcel, and the answer.
     type Flying = (usize, Option<(u32, u32)>, u32);
 
-    /// Two sides, and what is under way between them.
+    /// Two sides, and what is in flight between them.
     struct Pair {
         sides: [Parcels; 2],
         pushed: [u32; 2],
@@ -214,7 +214,7 @@ mod tests {
             }
         }
 
-        /// One of those under way comes.
+        /// Delivers a datagram that is in flight.
         fn hear(&mut self, nth: usize) {
             let (from, parcel, answer) = self.wire.remove(nth);
             let to = 1 - from;
@@ -239,7 +239,7 @@ mod tests {
     fn all_arrive_once_and_in_order_whatever_is_lost_doubled_or_late() {
         for seed in 0..200 {
             let mut random = Random::new(seed);
-            // Numbers go round.
+            // Numbers wrap around.
             let mut pair = Pair::new(u32::MAX - 20);
             let mut steps = 0;
             while pair.heard.iter().any(|heard| heard.len() < 100) {

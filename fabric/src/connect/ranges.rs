@@ -1,8 +1,8 @@
-//! What a rank tells about the queue pairs that it has made for all others, when all pairs are connected at once.
+//! The queue pairs that a rank has made for all others, if all ranks are connected at the start, in few bytes.
 //!
-//! A rank that makes its queue pairs while nobody else does gets numbers without gaps, so a few ranges say all of them. They are,
-//! in the order of their numbers, for the other ranks in *their* order; the rank itself is left out. So who wants to know its
-//! queue pair at rank `t` counts its own place among `t`'s others, and both sides agree without a word (spec P10).
+//! A rank that makes its queue pairs while no other rank does gets numbers without gaps, so a few ranges describe all of them. In
+//! the order of their numbers, they are for the other ranks in *their* order, without the rank itself. To find its queue pair at
+//! rank `t`, a rank counts its own place among the others of `t`. So both sides agree without a message (spec P10).
 //!
 //! ```text
 //! ranges, and for each range: distance from the end of the one before, length
@@ -16,24 +16,24 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ranges(Vec<(u32, u32)>);
 
-/// Ranges that cannot be read.
+/// Defect of bytes that are no ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadRanges {
-    /// They end too early.
+    /// The bytes end too early.
     Short,
     /// A number is too large for what it stands for.
     Range,
     /// A range is empty.
     Order,
-    /// There is another number of queue pairs than the job has other ranks.
+    /// There are more or fewer queue pairs than the job has other ranks.
     Count,
 }
 
 impl Ranges {
-    /// Of these numbers, in any order.
+    /// Makes the ranges of these numbers, in any order.
     ///
     /// # Panics
-    /// If one is there twice: the adapter gives each once.
+    /// A number occurs twice, or has more than 24 bits. No adapter gives such numbers.
     pub(crate) fn new(mut numbers: Vec<u32>) -> Self {
         numbers.sort_unstable();
         let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -53,7 +53,8 @@ impl Ranges {
         Self(ranges)
     }
 
-    /// The number of the queue pair that is at rank `of`, whose these are, for rank `peer`. Takes one step for each range.
+    /// Returns the number of the queue pair at rank `of`, which these ranges describe, for rank `peer`. Takes a step for each
+    /// range.
     pub(crate) fn number(&self, of: u32, peer: u32) -> Option<u32> {
         let mut place = place(of, peer)?;
         for &(first, count) in &self.0 {
@@ -65,7 +66,7 @@ impl Ranges {
         None
     }
 
-    /// Adds the wire form: a handful of bytes where nobody else made queue pairs meanwhile.
+    /// Appends the wire form, a few bytes if no other rank made queue pairs meanwhile.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         put(bytes, self.0.len() as u64);
         let mut end = 0;
@@ -76,10 +77,10 @@ impl Ranges {
         }
     }
 
-    /// Takes those of a rank in a job of so many ranks off the front.
+    /// Reads the ranges of a rank in a job of `job` ranks, and removes them from the front of `rest`.
     ///
     /// # Errors
-    /// [`BadRanges`]; nothing of them can be used then.
+    /// [`BadRanges`]. Nothing of them can be used then.
     pub(crate) fn decode(rest: &mut &[u8], job: u32) -> Result<Self, BadRanges> {
         let others = job.saturating_sub(1);
         let count = get(rest, others)?;
@@ -106,7 +107,7 @@ impl Ranges {
     }
 }
 
-/// The place of a rank's queue pair for `peer` among all that rank `of` has made.
+/// Returns the place of the queue pair for `peer` among all that rank `of` has made.
 pub(crate) const fn place(of: u32, peer: u32) -> Option<u32> {
     match peer {
         peer if peer == of => None,
@@ -123,7 +124,7 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number.to_le_bytes()[0]);
 }
 
-/// A number of at most `max`.
+/// Reads a number of at most `max`.
 fn get(rest: &mut &[u8], max: u32) -> Result<u32, BadRanges> {
     let mut number = 0_u64;
     for shift in (0..35).step_by(7) {
@@ -160,7 +161,7 @@ mod tests {
 
     use super::{BadRanges, NUMBERS, Ranges};
 
-    /// What a rank gets whose node lets one after the other, from a number on.
+    /// Returns the numbers from `from` on, as a rank gets them if the ranks of its node make theirs one after the other.
     fn exclusive(job: u32, from: u32) -> Ranges {
         Ranges::new((from..from + job - 1).collect())
     }
@@ -251,7 +252,7 @@ mod tests {
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), job in 0_u32..9) {
             let mut rest = &bytes[..];
             if let Ok(ranges) = Ranges::decode(&mut rest, job) {
-                // Neighbours may come as two ranges, and are one.
+                // Adjacent ranges may be sent as two, and are joined.
                 let others = (0..job.saturating_sub(1)).filter_map(|peer| ranges.number(job, peer));
                 let same = Ranges::new(others.collect());
                 prop_assert_eq!(decoded(&encoded(&same), job), Ok(same));

@@ -1,62 +1,62 @@
-//! When ranks are connected: a choice that every rank of a job makes alike.
+//! The time at which ranks are connected. Every rank of a job makes the same choice.
 
-/// When the queue pairs of a job are made.
+/// Time at which the queue pairs of a job are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scheme {
-    /// Those of a pair with its first message.
+    /// The pair connects with its first message.
     #[default]
     OnDemand,
-    /// All of them when the job starts, so that no message waits for any.
+    /// All pairs connect when the job starts, so that no message waits.
     AllToAll,
-    /// Those of a pair that says much: what is short goes without, as datagrams, until they are there. When a rank has as many
-    /// as it may have, the pair that was silent longest gives its own up.
+    /// A pair connects when it exchanges much data, and its short messages go as datagrams before that. If a rank has as many
+    /// queue pairs as it may have, the pair that was used least recently gives up its own.
     Hybrid,
 }
 
-/// What the choice depends on. It must be the same on all ranks.
+/// Properties of a job that the choice depends on. They must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// All ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// The most ranks of a node.
+    /// Greatest number of ranks on a node.
     pub ranks_per_node: u32,
     /// Queue pairs of a connection on one adapter.
     pub lanes: u32,
-    /// Queue pairs that a node's adapter can have: 131 072 of a `ConnectX-6`, 65 536 of some others.
+    /// Queue pairs that a node's adapter can have, such as 131 072 of a `ConnectX-6` or 65 536 of some others.
     pub queue_pairs_max: u32,
-    /// Connections that a rank has room for, whatever queue pairs there are: each takes buffers, too.
+    /// Connections that a rank has buffers for, however many queue pairs there are.
     pub connections_max: u32,
-    /// What is short goes as datagrams while a pair has no queue pairs.
+    /// True if short messages go as datagrams while a pair has no queue pairs.
     pub datagrams: bool,
-    /// What the application says about itself.
+    /// Communication pattern of the application.
     pub pattern: Pattern,
 }
 
-/// With whom the ranks of a job speak.
+/// Which ranks of a job communicate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pattern {
-    /// Nobody said.
+    /// The application has not said.
     #[default]
     Unknown,
-    /// Each with at most so many others.
+    /// Each rank communicates with few others.
     Sparse {
-        /// The most peers of a rank.
+        /// Greatest number of peers of a rank.
         peers: u32,
     },
-    /// Each with all others.
+    /// Each rank communicates with all others.
     Dense,
 }
 
 impl Scheme {
-    /// The scheme for a job, as spec P10 has it.
+    /// Returns the scheme for a job, as spec P10 describes it.
     ///
-    /// Where short messages wait for nothing, pairs are connected when they say much, whatever the job: `ripstop sim ft` and
-    /// `seven-point` show that no other scheme is over sooner.
+    /// If short messages need no connection, pairs connect when they exchange much data, whatever the job: `ripstop sim ft` and
+    /// `seven-point` show that no other scheme finishes sooner.
     ///
-    /// Where they have to wait, all at once pays where most pairs speak; where nobody said so, it is taken for jobs in which it
-    /// is over soon and leaves half of the adapter to others.
+    /// If they need one, connecting all pairs at the start pays if most pairs communicate. If the pattern is unknown, that is
+    /// done for jobs in which it is quick and leaves half of the adapter to others.
     #[must_use]
     pub fn choose(job: &Job) -> Self {
         let others = job.ranks.saturating_sub(1);
@@ -72,11 +72,11 @@ impl Scheme {
         }
     }
 
-    /// As [`choose`](Self::choose), for those who send short messages as datagrams only where not all pairs can be connected, and
-    /// where few speak, so that connecting is most of what they wait for.
+    /// Like [`choose`](Self::choose), for drivers that send short messages as datagrams only in two cases: not all pairs can be
+    /// connected, or few pairs communicate, so that they would mostly wait for connections.
     ///
-    /// So does the driver for verbs by itself: hosts answer datagrams, where adapters answer what goes by connections, so they
-    /// reach only a rank whose runtime has its turns, and messages that go on for long are slower by them.
+    /// The driver for verbs uses this unless it is told a scheme. Hosts answer datagrams, while adapters answer what goes by
+    /// connections. So datagrams reach only a rank whose runtime makes turns, and they slow down long exchanges of messages.
     #[must_use]
     pub fn choose_connecting(job: &Job) -> Self {
         let is_sparse = matches!(job.pattern, Pattern::Sparse { .. });
@@ -88,18 +88,19 @@ impl Scheme {
 }
 
 impl Job {
-    /// Whether `times` as many queue pairs as connections with so many peers take are there.
+    /// Returns true if there are `times` as many queue pairs as connections to `peers` peers take.
     fn fits(&self, peers: u32, times: u64) -> bool {
         if peers > self.connections_max {
             return false;
         }
         let of_rank = u64::from(peers) * u64::from(self.lanes);
-        // Three numbers of 32 bits are more than 64 hold.
+        // The product of three numbers of 32 bits may need more than 64.
         let needed = of_rank.saturating_mul(u64::from(self.ranks_per_node) * times);
         needed <= u64::from(self.queue_pairs_max)
     }
 
-    /// Connections that each rank of a node may have at a time, at least two: one that asks and one that is asked.
+    /// Returns the connections that each rank of a node may have at a time, at least two: to a peer that asks and one that is
+    /// asked.
     #[must_use]
     pub fn connections_max(&self) -> u32 {
         let sharers = self.ranks_per_node.max(1).saturating_mul(self.lanes.max(1));
@@ -108,7 +109,7 @@ impl Job {
     }
 }
 
-/// The most ranks that are all connected when nobody asked for it.
+/// Most ranks that are all connected if the pattern is unknown.
 const UNASKED_MAX: u32 = 1024;
 
 #[cfg(test)]

@@ -1,27 +1,27 @@
-//! Whose turn it is to have queue pairs, and who gives way.
+//! Sharing of a limited number of queue pairs: which connection gets some next, and which one is evicted.
 //!
-//! A rank that has all it may have makes no more. Connections that need some wait in two lines, callers first; for each that
-//! waits, the ready connection that was silent longest drains and gives its own up. Half of a rank's queue pairs at the most ask:
-//! the others are ready, or have answered and soon are, so callers always find some that can give way, and two ranks that wait
-//! never wait for each other only.
+//! A rank that has as many queue pairs as it may have makes no more. Connections that need some wait in two queues, of which the
+//! callers (requests of peers) come first. For each one that waits, the least recently used ready connection drains and gives up
+//! its queue pairs. At most half of a rank's queue pairs ask. The others are ready, or have answered and will soon be, so callers
+//! always find a connection that can be evicted, and two ranks that wait never wait only for each other.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::{Message, State};
 
-/// The queue pairs of one rank. `L` is what a request says of its own.
+/// The queue pairs of one rank. `L` has the lanes that a request names.
 #[derive(Debug)]
 pub(crate) struct Share<L> {
-    /// Connections that have some, that ask with them, and that are being taken down.
+    /// Connections with queue pairs, those of them that ask, and those that are being drained.
     used: u32,
     asking: u32,
     draining: u32,
-    /// Ready connections by when they were used last.
+    /// Ready connections, by their last use.
     ready: BTreeSet<(u64, u32)>,
-    /// Sides that have packets to send and no queue pairs.
+    /// Peers that something must be sent to, and that have no queue pairs.
     waiting: VecDeque<u32>,
     callers: VecDeque<Caller<L>>,
-    /// Steps are being made.
+    /// True while steps are being made.
     busy: bool,
 }
 
@@ -33,16 +33,16 @@ pub(crate) struct Caller<L> {
     pub(crate) lane: L,
 }
 
-/// What a rank does next about its queue pairs.
+/// Next step about the queue pairs of a rank.
 #[derive(Debug)]
 pub(crate) enum Next<L> {
-    /// Hear this request.
+    /// Handle this request.
     Hear(Caller<L>),
-    /// Connect this side, if it still wants to.
+    /// Connect to this peer, if that is still wanted.
     Connect(u32),
-    /// Take this side's connection down.
+    /// Evict the connection to this peer.
     Evict(u32),
-    /// Nothing.
+    /// Do nothing.
     Rest,
 }
 
@@ -61,31 +61,31 @@ impl<L> Default for Share<L> {
 }
 
 impl<L> Share<L> {
-    /// A connection went from one state to another; it was used at `used_at`.
+    /// Notes that a connection, last used at `used_at`, has changed its state.
     pub(crate) fn note(&mut self, side: u32, used_at: u64, before: State, after: State) {
         self.count(side, used_at, before, false);
         self.count(side, used_at, after, true);
         if after != State::Idle {
-            // It waits no more: the peer may have called first.
+            // The side waits no more, as when its peer has asked first.
             self.waiting.retain(|waiting| *waiting != side);
         }
     }
 
-    /// A ready connection was used.
+    /// Notes that a ready connection was used.
     pub(crate) fn touch(&mut self, side: u32, before: u64, now: u64) {
         if self.ready.remove(&(before, side)) {
             self.ready.insert((now, side));
         }
     }
 
-    /// A side has packets to send.
+    /// Queues a peer that something must be sent to.
     pub(crate) fn wait(&mut self, side: u32) {
         if !self.waiting.contains(&side) {
             self.waiting.push_back(side);
         }
     }
 
-    /// A peer asks. Its last word counts, and keeps its place.
+    /// Queues a peer's request. It takes the place of an earlier one of the same peer.
     pub(crate) fn call(&mut self, caller: Caller<L>) {
         match self
             .callers
@@ -97,7 +97,7 @@ impl<L> Share<L> {
         }
     }
 
-    /// Whether there is a queue pair for a caller.
+    /// Returns true if there is a queue pair for one more caller.
     pub(crate) fn has_room(&self, max: u32) -> bool {
         self.used < max && self.callers.is_empty()
     }
@@ -106,7 +106,7 @@ impl<L> Share<L> {
         self.used
     }
 
-    /// Whether steps may be made; no others before [`end`](Self::end).
+    /// Returns true if the caller may make steps. No other may before [`end`](Self::end).
     pub(crate) fn begin(&mut self) -> bool {
         !std::mem::replace(&mut self.busy, true)
     }
@@ -115,7 +115,7 @@ impl<L> Share<L> {
         self.busy = false;
     }
 
-    /// One step of those that are due.
+    /// Returns the next step that is due.
     pub(crate) fn next(&mut self, max: u32) -> Next<L> {
         let may_ask = self.asking < max / 2;
         if self.used < max {
@@ -161,7 +161,7 @@ mod tests {
 
     type Share = super::Share<()>;
 
-    /// Four sides; a rank may have two.
+    /// Returns the share of a rank that is connected to two peers, as many as it may have.
     fn full() -> Share {
         let mut share = Share::default();
         share.note(0, 10, State::Idle, State::Ready);
@@ -178,7 +178,7 @@ mod tests {
         share.wait(2);
         assert!(matches!(share.next(2), Next::Evict(1)));
         share.note(1, 20, State::Ready, State::Draining);
-        // One is coming, and one waits.
+        // One queue pair is about to be free, and one side waits.
         assert!(matches!(share.next(2), Next::Rest));
         share.note(1, 20, State::Draining, State::Idle);
         assert!(matches!(share.next(2), Next::Connect(2)));

@@ -12,7 +12,7 @@ fn real(connection: &mut Connection, event: Event, cx: &mut Context<'_>) {
     connection.handle(event, cx);
 }
 
-/// Explores, and prints how much there was.
+/// Explores a scenario, and prints the number of states.
 fn holds(what: &str, scenario: Scenario) {
     match explore(scenario, real) {
         Ok(Visited {
@@ -106,7 +106,7 @@ fn a_peer_that_restarts_is_met_anew() {
     }
 }
 
-/// Each side binds its end when it likes, and a device gives up when it likes.
+/// Each side binds its end at any time, and a device gives up at any time.
 #[test]
 fn sides_that_know_each_other_from_the_start_connect_or_ask() {
     for (sends, shortages) in [
@@ -144,7 +144,7 @@ fn sides_that_know_each_other_from_the_start_evict_and_restart_as_others_do() {
     }
 }
 
-/// Nothing but the word of who could not bind its own tells the other of that.
+/// Only a message of the side that could not bind its queue pair tells the other.
 #[test]
 fn a_side_that_cannot_bind_what_the_other_knows_asks_and_is_heard() {
     for unbound in [[true, false], [false, true], [true, true]] {
@@ -166,7 +166,7 @@ fn a_side_that_cannot_bind_what_the_other_knows_asks_and_is_heard() {
     }
 }
 
-/// A machine with a mistake in it, and the scenario in which it must be seen.
+/// Checks that a state machine with a mistake in it is caught in a scenario.
 fn caught(mutant: Step, scenario: Scenario) {
     let found = explore(scenario, mutant);
     let why = found.expect_err("the check is blind to this mistake");
@@ -392,7 +392,7 @@ fn who_is_known_from_the_start_opens_when_it_was_answered_and_greeted() {
     assert_eq!(connection.state(), State::Ready);
 }
 
-/// Its device answers, so it lives, and its host may be busy for long.
+/// The peer's device acknowledges, so the peer lives, and its host may be busy for long.
 #[test]
 fn who_was_answered_waits_for_a_greeting_as_long_as_the_device_answers() {
     let (mut connection, local) = (Connection::bound(1, 1), local(0));
@@ -409,7 +409,7 @@ fn who_was_answered_waits_for_a_greeting_as_long_as_the_device_answers() {
     );
 }
 
-/// Nobody posts anything but a greeting before it has opened.
+/// No side posts anything but a greeting before it has opened.
 #[test]
 fn data_over_what_is_known_from_the_start_says_that_the_greeting_was_taken() {
     for before in [&[][..], &[Event::Greeted], &[Event::Answered]] {
@@ -466,7 +466,7 @@ fn a_peer_that_never_answers_is_waited_for_as_long_as_asked_for() {
     assert_eq!(ages.tries_max, u16::MAX);
 }
 
-/// Tries and seconds until the peer counts as unreachable.
+/// Returns the tries and seconds until the peer counts as unreachable.
 fn never_answered(local: Local) -> (u32, u64) {
     let mut connection = Connection::new(1);
     act(&mut connection, &local, Event::Connect, 0);
@@ -581,7 +581,7 @@ fn any_reason() -> impl Strategy<Value = Reason> {
     ]
 }
 
-/// Messages of a peer that says anything, mostly close to what could be meant.
+/// Makes messages of a peer that sends anything, mostly close to valid ones.
 fn any_event() -> impl Strategy<Value = Event> {
     let id = prop_oneof![0..8_u32, any::<u32>()];
     let message = (any_kind(), id, 0..4_u32, 0..3_u32).prop_map(|(kind, id, from, to)| {
@@ -633,7 +633,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
 }
 
 proptest! {
-    /// Whatever the peer says, queue pairs are made and destroyed in turn, and there is always a way to end.
+    /// Whatever the peer sends, queue pairs are made and destroyed in turn, and there is always a way to an end.
     #[test]
     fn nonsense_harms_nobody(events in prop::collection::vec(any_event(), 0..60)) {
         let (mut connection, local) = (Connection::new(1), local(0));
