@@ -69,8 +69,8 @@ pub struct NearFarConfig {
 /// A rank's driver for the shared memory of its node and for a network.
 #[derive(Debug)]
 pub struct NearFar {
-    /// Dropped first, because its last messages may take a while, while a rank that has left shared memory counts as having
-    /// finished.
+    /// Dropped first, because its last messages may take a while, and peers assume that a rank which has left shared memory has
+    /// sent everything.
     far: Box<dyn Driver>,
     near: Shm,
     nodes: Neighbours,

@@ -37,7 +37,7 @@ impl Sink for Hears<'_> {
     #[inline]
     fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
         let from = match self.side {
-            // Ranks of the board that do not share memory with us have no ring of ours, so they have no number here.
+            // Ranks of the board that do not share memory with us have no ring of ours, so ignore messages in their name.
             Side::Near => self
                 .nodes
                 .rank(from)

@@ -356,7 +356,7 @@ pub(super) const ROOM: usize = SLOT_LEN - FRAME_LEN;
 pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
 pub(super) const FRAME_LEN: usize = 8;
 
-/// Modulus of the cell counts in frames. Fewer than half as many messages fit into the cells, so counts are unambiguous.
+/// Modulus of the cell counts in frames. At most half as many messages fit into the cells, so counts are unambiguous.
 pub(super) const CELLS_MOD: u8 = 128;
 
 /// Slots to prefetch ahead of a busy consumer. Two lines take longer to arrive than to process; with eight, lines are taken from
