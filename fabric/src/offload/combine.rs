@@ -1,28 +1,28 @@
-//! Blocks of integers that are combined element by element, as adapters do it.
+//! Combining blocks of integers element by element, as adapters do it.
 
 use bytemuck::Pod;
 
 use crate::driver::LocalRange;
 
-/// What becomes of two elements.
+/// Operation on two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a driver must know every operator")]
 pub enum Operator {
-    /// Their sum, which wraps.
+    /// Sum, which wraps.
     Sum,
-    /// The lesser.
+    /// Minimum.
     Min,
-    /// The greater.
+    /// Maximum.
     Max,
-    /// The bits that both have.
+    /// Bitwise and.
     And,
-    /// The bits that either has.
+    /// Bitwise or.
     Or,
-    /// The bits that one of them has.
+    /// Bitwise exclusive or.
     Xor,
 }
 
-/// A kind of integers.
+/// Type of integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a driver must know every kind")]
 #[expect(missing_docs, reason = "they are called as Rust calls them")]
@@ -37,18 +37,18 @@ pub enum Integer {
     U64,
 }
 
-/// What a task does with two blocks.
+/// An operator, and the type of the elements that it combines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "an operator, and what it is for")]
 pub struct Combination {
-    /// What becomes of two elements.
+    /// Operation on two elements.
     pub operator: Operator,
-    /// What the elements are.
+    /// Type of the elements.
     pub integer: Integer,
 }
 
 impl Integer {
-    /// All kinds.
+    /// Array of all types.
     pub const ALL: [Self; 8] = [
         Self::I8,
         Self::U8,
@@ -60,7 +60,7 @@ impl Integer {
         Self::U64,
     ];
 
-    /// The kind of so many bytes; `None` when there is none.
+    /// Returns the type with this many bytes, or `None` if there is none.
     #[must_use]
     pub const fn new(bytes: usize, signed: bool) -> Option<Self> {
         Some(match (bytes, signed) {
@@ -76,7 +76,7 @@ impl Integer {
         })
     }
 
-    /// Bytes of one.
+    /// Returns the bytes of one element.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -89,10 +89,10 @@ impl Integer {
 }
 
 impl Combination {
-    /// Does it by the processor: `into = into ⊕ from`. What is left of an element at the end stays.
+    /// Combines by the processor: `into = into ⊕ from`. A part of an element at the end stays as it is.
     ///
     /// # Panics
-    /// When the ranges are not of one length.
+    /// The ranges differ in length.
     pub(crate) fn apply(self, from: LocalRange, into: LocalRange) {
         let len = into.len();
         assert_eq!(from.len(), len, "a combination of ranges of two lengths");
@@ -137,5 +137,5 @@ fn rows<T: Pod>(into: &mut [u8], from: &[u8], combine: fn(T, T) -> T) {
     }
 }
 
-/// Bytes that are looked at at a time: whole elements of every kind.
+/// Bytes that are combined at a time: whole elements of every type.
 const ROW: usize = 512;

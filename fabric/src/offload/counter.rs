@@ -1,10 +1,13 @@
 //! A counter: three words of a region that its owner's driver allocated.
 //!
-//! The first word is what was counted, but for what the owner's processor has counted, itself or because a peer told it to,
-//! where an adapter counts for peers: that is in the third, because the atomics of the two know nothing of each other. The
-//! second, inverted so that 0 is nobody, is the least that the owner waits for, so that who adds knows whether to wake it: the
-//! owner stores its threshold and then looks at the count, who adds adds and then looks at the threshold, all of it sequentially
-//! consistent, so one of the two sees the other.
+//! * The first word is the count, without what the third has.
+//! * The second is the least threshold that the owner waits for, inverted so that 0 means none. A rank that adds sees from it
+//!   whether to wake the owner.
+//! * The third is what the owner's processor has counted, for itself or because a peer asked for it, where an adapter counts for
+//!   peers. It is separate because the atomics of adapter and processor are not atomic with respect to each other.
+//!
+//! The owner stores its threshold and then reads the count. A rank that adds does so and then reads the threshold. All of this is
+//! sequentially consistent, so one of the two sees the other.
 
 use std::{
     fmt, io,
@@ -22,8 +25,8 @@ use crate::{
     memory::{Region, RemoteRegion, prefetch_line},
 };
 
-/// Counters of this rank, in memory of their own, all 0 at first. They are gone with the last clone of this and of its
-/// [`Counter`]s; a key that outlives them names nothing, whatever is allocated later.
+/// Counters of this rank, in memory of their own, all 0 at first. They are freed with the last clone of this and of its
+/// [`Counter`]s. A key that outlives them leads to nothing, whatever is allocated later.
 #[derive(Clone, Debug)]
 pub struct Counters {
     region: Region,
@@ -35,38 +38,40 @@ pub struct Counters {
 pub struct Counter {
     region: Region,
     offset: usize,
-    /// The owner makes a fence in every process before it sleeps.
+    /// True if the owner makes a fence in every process before it sleeps.
     fenced: bool,
 }
 
-/// The key to another rank's [`Counters`], as 40 bytes that travel in messages. As with a [`RemoteRegion`], holding one proves
+/// Key to another rank's [`Counters`], as 40 bytes that travel in messages. As with a [`RemoteRegion`], holding one proves
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct RemoteCounters(RemoteRegion);
 
-/// The key to one of them.
+/// Key to a counter of another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct RemoteCounter(RemoteRegion);
 
 impl Counters {
-    /// So many counters in memory of `driver`: a mapping, and where peers map it a descriptor too, so make those together that
-    /// end together.
+    /// Makes `count` counters in memory of `driver`. They take a mapping, and a descriptor where peers map them, so counters that
+    /// end together should be made together.
     ///
     /// # Errors
-    /// `Unsupported` where [`Caps::counters`](crate::driver::Caps::counters) says no, `InvalidInput` for none or too many, else
-    /// what the system said when there was no memory.
+    /// `Unsupported` if [`Caps::counters`](crate::driver::Caps::counters) is false, `InvalidInput` for no counters or too many,
+    /// and otherwise the system's error when there is no memory.
     pub fn new(driver: &mut dyn Driver, count: usize) -> io::Result<Self> {
         Self::make(driver, count, |driver, len| driver.allocate(len))
     }
 
-    /// The same, for tasks to wait for and to add to. Where an adapter counts by itself, or peers tell the owner to count,
-    /// [`Counter::value`] is what it was when a watch was last told of the counter, or its owner armed or made a turn last; so
-    /// the owner watches instead of looking. To add much to one may take as many steps.
+    /// Makes counters for tasks to wait for and to add to.
+    ///
+    /// Where an adapter counts by itself, or peers ask the owner to count, [`Counter::value`] may be out of date. It is updated
+    /// when a watch of the counter is reported, and when the owner arms or makes a turn, so the owner should watch the counter
+    /// instead of reading it. Adding n to such a counter may take n steps.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as for [`new`](Self::new).
     pub fn for_tasks(driver: &mut dyn Driver, count: usize) -> io::Result<Self> {
         Self::make(driver, count, |driver, len| driver.allocate_counters(len))
     }
@@ -95,35 +100,35 @@ impl Counters {
         })
     }
 
-    /// How many they are.
+    /// Returns the number of counters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.key.len()
     }
 
-    /// Never.
+    /// Returns true if there are no counters, which never happens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One of them.
+    /// Returns one of the counters.
     ///
     /// # Panics
-    /// When there are no more than `nth`.
+    /// There are at most `nth` counters.
     #[must_use]
     pub fn at(&self, nth: usize) -> Counter {
         assert!(nth < self.len(), "counter {nth} of {}", self.len());
         Counter::in_region(self.region.clone(), nth * CELL_LEN)
     }
 
-    /// What they lie in, to be given a name.
+    /// Returns the region of the counters, which may be given a name.
     #[must_use]
     pub const fn region(&self) -> &Region {
         &self.region
     }
 
-    /// The key to them, for peers.
+    /// Returns the key to the counters, for peers.
     #[must_use]
     pub const fn remote(&self) -> RemoteCounters {
         self.key
@@ -131,17 +136,17 @@ impl Counters {
 }
 
 impl Counter {
-    /// What was counted so far. Data of puts that this counts is there.
+    /// Returns the count so far. Data of the puts that it counts is visible.
     #[inline]
     #[must_use]
     pub fn value(&self) -> u64 {
         Word::load(self.count()).wrapping_add(Word::load(self.own()))
     }
 
-    /// The counter whose words start at `offset`.
+    /// Makes the counter whose words start at `offset`.
     ///
     /// # Panics
-    /// When they are not inside the region, or not aligned.
+    /// The words are not inside the region, or not aligned.
     pub(crate) fn in_region(region: Region, offset: usize) -> Self {
         let _ = (region.atomic_u64(offset), region.atomic_u64(offset + OWN));
         Self {
@@ -151,22 +156,22 @@ impl Counter {
         }
     }
 
-    /// The same, of an owner that makes a fence in every process between its threshold and its look at the count, before it
+    /// Sets whether the owner makes a fence in every process between storing its threshold and reading the count, before it
     /// sleeps or while it does.
     pub(crate) fn fenced_by_owner(self, fenced: bool) -> Self {
         Self { fenced, ..self }
     }
 
-    /// Adds, where the counter is a peer's that this process maps ([`Driver::reach_counter`]). Whether the owner is to be woken:
-    /// a [`Command::Count`](crate::driver::Command::Count) of 0 does.
+    /// Adds to a counter of a peer that this process maps ([`Driver::reach_counter`]). Returns true if the owner must be woken,
+    /// which a [`Command::Count`](crate::driver::Command::Count) of 0 does.
     #[inline]
     #[must_use]
     pub fn add(&self, by: u64) -> bool {
         add(self.count(), self.wake_at(), by)
     }
 
-    /// As [`add`](Self::add) of 1, by the only one who ever adds to this counter, and one step at a time: it need not wait until
-    /// the word is in its cache.
+    /// Adds 1 like [`add`](Self::add), for the only process that ever adds to this counter. It stores the sum with no atomic
+    /// addition, so it need not wait until the word is in its cache.
     #[inline]
     #[must_use]
     pub fn step(&self) -> bool {
@@ -185,14 +190,14 @@ impl Counter {
         prefetch_line(self.region.at(self.offset, CELL_LEN).as_ptr());
     }
 
-    /// Adds, by the owner's processor and under the lock of its driver. Who watches the counter asks anew [to be
+    /// Adds by the owner's processor, under the lock of its driver. An owner that watches the counter must ask again [to be
     /// woken](Self::wake_from).
     pub(crate) fn add_own(&self, by: u64) {
         let after = self.own().own().wrapping_add(by);
         Word::store(self.own(), after);
     }
 
-    /// Has whoever reaches `threshold` from now on wake the owner, which must look itself whether it is reached already.
+    /// Makes ranks that reach `threshold` from now on wake the owner. The owner must check itself whether it is reached already.
     pub(crate) fn wake_from(&self, threshold: u64) {
         let left = match threshold {
             NOBODY => NOBODY,
@@ -201,12 +206,12 @@ impl Counter {
         Word::store(self.wake_at(), !left);
     }
 
-    /// Where it is: to find what waits for it.
+    /// Returns the place of the counter, by which its watches are found.
     pub(crate) fn place(&self) -> (usize, usize) {
         (self.region.start().addr().get(), self.offset)
     }
 
-    /// Whether both are the same counter.
+    /// Returns true if both are the same counter.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.place() == other.place()
     }
@@ -232,15 +237,15 @@ impl fmt::Debug for Counter {
     }
 }
 
-/// A word of a counter: an atomic, or a model of one. Sequentially consistent, but for what says something else.
+/// A word of a counter: an atomic, or a model of one. Operations are sequentially consistent unless they say otherwise.
 pub(crate) trait Word {
     fn load(&self) -> u64;
     fn store(&self, value: u64);
     /// Returns what it was before.
     fn fetch_add(&self, by: u64) -> u64;
-    /// Of a word that only this thread writes.
+    /// Reads a word that only this thread writes.
     fn own(&self) -> u64;
-    /// What was written before is there for whoever reads this.
+    /// Stores a value. Everything written before is visible to a thread that reads it.
     fn publish(&self, value: u64);
 }
 
@@ -272,7 +277,7 @@ pub(crate) fn add<W: Word>(count: &W, wake_at: &W, by: u64) -> bool {
     after >= !wake_at.load()
 }
 
-/// `order` is a fence, or leaves that to the owner.
+/// Adds 1, and returns true if the owner must be woken. `order` is a fence, or leaves that to the owner.
 #[inline]
 pub(crate) fn step<W: Word>(count: &W, wake_at: &W, order: impl FnOnce()) -> bool {
     let after = count.own().wrapping_add(1);
@@ -282,19 +287,19 @@ pub(crate) fn step<W: Word>(count: &W, wake_at: &W, order: impl FnOnce()) -> boo
 }
 
 impl RemoteCounters {
-    /// How many it is the key to.
+    /// Returns the number of counters that it is the key to.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.0.len).unwrap_or(usize::MAX) / CELL_LEN
     }
 
-    /// Whether it is the key to none: those that came from [`Counters`] never are.
+    /// Returns true if it is the key to no counters. Keys from [`Counters`] never are.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The key to one of them, or `None` when there are no more than `nth`.
+    /// Returns the key to one of the counters, or `None` if there are at most `nth`.
     #[must_use]
     pub fn at(&self, nth: usize) -> Option<RemoteCounter> {
         let offset = nth.checked_mul(CELL_LEN)?;
@@ -305,7 +310,7 @@ impl RemoteCounters {
 }
 
 impl RemoteCounter {
-    /// The key to the counter `nth` of those in a region that its owner has given this name, or will.
+    /// Makes the key to counter `nth` in a region that its owner has given this name, or will.
     #[must_use]
     pub const fn named(owner: u32, name: u64, nth: u64) -> Self {
         let base = nth.saturating_mul(CELL_LEN as u64);
@@ -316,7 +321,7 @@ impl RemoteCounter {
         self.0.name()
     }
 
-    /// The counter's words, if the key is about such.
+    /// Returns the key to the counter's words, if it can be one to a counter.
     pub(crate) fn cell(self) -> Option<RemoteRegion> {
         let Self(key) = self;
         let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);

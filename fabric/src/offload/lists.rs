@@ -1,5 +1,5 @@
-//! Task lists where the processor begins the tasks: which wait, which may begin, and what is known of those that have. Pure:
-//! who has them carries tasks out, says how they ended, and watches counters as it is told.
+//! Task lists that the processor begins: which tasks wait, which may begin, and the state of those that have begun. Pure. The
+//! driver executes the tasks, reports how they ended, and watches counters on request.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,14 +9,14 @@ use crate::driver::{Failure, Token};
 /// The lists of a rank. A turn costs a load for each counter of each waiting task.
 #[derive(Debug)]
 pub(crate) struct Lists {
-    /// In the order of posting.
+    /// Waiting tasks, in the order of posting.
     waiting: Vec<Waiting>,
     room: usize,
     runs: BTreeMap<u64, Run>,
     told: VecDeque<Told>,
     orders: VecDeque<Order>,
     serial: u64,
-    /// A list found no room.
+    /// True if a list found no room.
     full: bool,
 }
 
@@ -24,9 +24,9 @@ pub(crate) struct Lists {
 struct Waiting {
     task: Task,
     token: Token,
-    /// Which list of its token.
+    /// Number of its list.
     list: u64,
-    /// The watches that end a sleep for it.
+    /// Watches that end a sleep for it.
     watches: [Option<Token>; 2],
 }
 
@@ -35,15 +35,15 @@ struct Run {
     /// Tasks of each list that have not begun.
     left: BTreeMap<u64, usize>,
     flying: usize,
-    /// Why no further task begins, until that is told.
+    /// Reason why no further task begins, until it is reported.
     broken: Option<Failure>,
-    /// A task has failed, and that was told.
+    /// True once a task has failed and that was reported.
     failed: bool,
-    /// Its owner knows that it is broken.
+    /// True once its owner has canceled it.
     taken_back: bool,
 }
 
-/// Watches to begin or to end. Their tokens are those of [`is_own`].
+/// Request to begin or to end a watch. Its token is one of [`is_own`].
 #[derive(Debug)]
 pub(crate) enum Order {
     Watch {
@@ -54,7 +54,7 @@ pub(crate) enum Order {
     Unwatch(Token),
 }
 
-/// What the owner of lists is to hear.
+/// Event for the owner of lists.
 #[derive(Debug)]
 pub(crate) enum Told {
     Triggered(Token),
@@ -62,7 +62,7 @@ pub(crate) enum Told {
 }
 
 impl Lists {
-    /// For so many tasks that wait.
+    /// Makes lists with room for `room` waiting tasks.
     pub(crate) const fn new(room: usize) -> Self {
         Self {
             waiting: Vec::new(),
@@ -75,10 +75,10 @@ impl Lists {
         }
     }
 
-    /// Takes a list. Whether there was room.
+    /// Takes a list. Returns false if there was no room.
     ///
     /// # Panics
-    /// When it is empty, or longer than there could ever be room for.
+    /// The list is empty, or longer than there could ever be room for.
     pub(crate) fn post(&mut self, tasks: &[Task], token: Token) -> bool {
         let room = self.room;
         assert!(
@@ -87,7 +87,7 @@ impl Lists {
             tasks.len()
         );
         if self.runs.get(&token.0).is_some_and(Run::is_broken) {
-            return true; // its owner is about to hear of it
+            return true; // its owner is about to be notified
         }
         let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
         if self.waiting.len() + waiting.count() > room {
@@ -122,13 +122,13 @@ impl Lists {
         Some(token)
     }
 
-    /// A number that nothing else has: a token of the lists' own.
+    /// Returns a number that nothing else has, which is a token of the lists' own.
     pub(crate) fn number(&mut self) -> u64 {
         self.serial += 1;
         self.serial
     }
 
-    /// The first task that may begin, which has begun then. It is to be said how it [`ended`](Self::ended).
+    /// Takes the first task that may begin, and counts it as begun. The caller must report how it [`ended`](Self::ended).
     pub(crate) fn poll_begin(&mut self) -> Option<(Action, Token)> {
         let may_begin = |waiting: &Waiting| waiting.task.unmet().next().is_none();
         let at = self.waiting.iter().position(may_begin)?;
@@ -147,7 +147,7 @@ impl Lists {
         Some((task.then, token))
     }
 
-    /// A task of a token is over. A failure takes back all that belongs to it.
+    /// Notes that a task of a token has ended. A failure cancels all other tasks of the token.
     pub(crate) fn ended(&mut self, token: Token, how: Result<(), Failure>) {
         let Some(run) = self.runs.get_mut(&token.0) else {
             return; // a rank that closes has dropped its lists
@@ -159,13 +159,13 @@ impl Lists {
         }
     }
 
-    /// Takes the lists of a token back, which ends in a word to its owner whatever was said before.
+    /// Cancels the lists of a token. The owner is notified when they have ended, whatever it was told before.
     pub(crate) fn cancel(&mut self, token: Token) {
         self.runs.entry(token.0).or_default().taken_back = true;
         self.break_off(token, Failure::Cancelled);
     }
 
-    /// No further task of a token begins. When none is under way any more, its owner is told why.
+    /// Drops the tasks of a token that have not begun. When none is in flight any more, the owner is notified of the reason.
     fn break_off(&mut self, token: Token, why: Failure) {
         let (gone, kept) = std::mem::take(&mut self.waiting)
             .into_iter()
@@ -204,7 +204,8 @@ impl Lists {
         self.told.pop_front()
     }
 
-    /// Whether the next turn has something to do. Who was refused hears of room: when all have begun, any list has it.
+    /// Returns true if the next turn has something to do. That includes a refused caller: when all tasks have begun, any list has
+    /// room.
     pub(crate) fn has_news(&mut self) -> bool {
         let has_room = self.full && self.waiting.is_empty();
         self.full &= !has_room;
@@ -219,14 +220,14 @@ impl Run {
     }
 }
 
-/// Whether it is a token of the lists' own: of a watch, or of what a task does.
+/// Returns true if it is a token of the lists' own: of a watch, or of a task's command.
 pub(crate) const fn is_own(token: Token) -> bool {
     token.0 > OWN
 }
 
-/// Tasks that may wait: a turn looks at all of them.
+/// Tasks that may wait. A turn checks all of them.
 pub(crate) const TASKS_MAX: usize = 128;
-/// Greater tokens are the lists' own.
+/// Tokens above this are the lists' own.
 const OWN: u64 = 1 << 63;
 
 #[cfg(test)]
@@ -234,7 +235,7 @@ mod tests {
     use super::{Action, Counter, Failure, Lists, Task, Token, Told, When};
     use crate::memory::Region;
 
-    /// The driver recalls what else of a token has begun when one task fails, and says of that too how it ended.
+    /// If one task fails, the driver recalls the other tasks of its token that have begun, and reports how they ended, too.
     #[test]
     fn what_is_posted_before_its_owner_hears_of_a_failure_begins_not() {
         let counter = Counter::in_region(Region::anonymous(64).unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Task lists: what a driver does by itself when counters have come far enough.
+//! Task lists: commands that a driver begins by itself when counters have reached thresholds.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -12,133 +12,133 @@ use crate::{
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
 pub struct Task {
-    /// What it waits for.
+    /// Condition that it waits for.
     pub when: When,
-    /// What else it waits for.
+    /// Second condition that it waits for.
     pub and: Option<When>,
-    /// What it does.
+    /// Command.
     pub then: Action,
 }
 
-/// A counter of this rank that has come to `threshold`.
+/// Condition that a counter of this rank has reached `threshold`.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
 pub struct When {
-    /// Of this rank, and [for tasks](super::Counters::for_tasks), as all that tasks of this rank add to.
+    /// Counter of this rank, made [for tasks](super::Counters::for_tasks), as are all counters that its tasks add to.
     pub counter: Counter,
-    /// Cumulative: counters are never reset.
+    /// Cumulative threshold, since counters are never reset.
     pub threshold: u64,
 }
 
-/// What a task does. Each end of one is counted, because nobody is told of it.
+/// Command of a task. Its completion is counted, because it is not reported otherwise.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Action {
-    /// As [`Command::Put`](crate::driver::Command::Put).
+    /// Puts like [`Command::Put`](crate::driver::Command::Put).
     Put {
-        /// Who owns the target.
+        /// Owner of the target.
         to: Peer,
-        /// What to write.
+        /// Bytes to write.
         from: LocalRange,
-        /// Where.
+        /// Destination.
         target: Target,
-        /// A counter of this rank to which 1 is added when the bytes are visible there.
+        /// Counter of this rank to which 1 is added when the bytes are visible there.
         done: Option<Counter>,
     },
-    /// Put a landing into a peer's memory, for a put of its that goes [where it is given](Target::Given).
+    /// Puts a landing into a peer's memory, for a put of that peer that goes [where it is given](Target::Given).
     Offer {
-        /// Who is to put.
+        /// Peer that will put.
         to: Peer,
-        /// Where it is to put to.
+        /// Destination for that put.
         landing: Landing,
-        /// Where it looks for that.
+        /// Place where the peer looks for the landing.
         place: RemoteRegion,
-        /// A counter of the same peer to which 1 is added when the landing is there.
+        /// Counter of the same peer to which 1 is added when the landing is there.
         count: RemoteCounter,
-        /// Which put it is for: then the adapter may bring the two together by itself, and put no landing.
+        /// Put that it is for. With this, the adapter may bring the two together by itself, and put no landing.
         pair: Option<Pair>,
     },
-    /// As [`Command::Count`](crate::driver::Command::Count).
+    /// Counts like [`Command::Count`](crate::driver::Command::Count).
     Count {
-        /// Who owns the counter.
+        /// Owner of the counter.
         to: Peer,
-        /// Which one.
+        /// Counter to add to.
         counter: RemoteCounter,
-        /// How much.
+        /// Number to add.
         by: u64,
     },
-    /// Copy within this rank's memory.
+    /// Copies within this rank's memory.
     Copy {
-        /// What.
+        /// Bytes to copy.
         from: LocalRange,
-        /// Where to; of the same length, and apart from it.
+        /// Destination, of the same length and apart from `from`.
         into: LocalRange,
-        /// A counter of this rank to which 1 is added when it is done.
+        /// Counter of this rank to which 1 is added when it is done.
         done: Option<Counter>,
     },
-    /// Combine integers within this rank's memory, element by element: `into = into ⊕ from`.
+    /// Combines integers within this rank's memory, element by element: `into = into ⊕ from`.
     Combine {
-        /// One operand.
+        /// First operand.
         from: LocalRange,
-        /// The other one, and the result; of the same length in whole elements, and apart from it.
+        /// Second operand, and result; of the same length in whole elements, and apart from `from`.
         into: LocalRange,
-        /// How.
+        /// Operator and type of the elements.
         how: Combination,
-        /// A counter of this rank to which 1 is added when it is done.
+        /// Counter of this rank to which 1 is added when it is done.
         done: Option<Counter>,
     },
 }
 
-/// Where the put of a task goes.
+/// Destination of a task's put.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a driver must know every kind")]
 pub enum Target {
-    /// Known when the task is posted.
+    /// The destination is known when the task is posted.
     Known {
-        /// Of the same length as what is put.
+        /// Memory of the peer, of the same length as the bytes.
         into: RemoteRegion,
-        /// A counter of the same peer to which 1 is added when the bytes are there.
+        /// Counter of the same peer to which 1 is added when the bytes are there.
         count: Option<RemoteCounter>,
     },
-    /// What a [`Landing`] says that the peer has put there when the task begins.
+    /// The destination is in a [`Landing`] that the peer has put into this rank's memory when the task begins.
     Given {
-        /// Of this rank.
+        /// Region of this rank that has the landing.
         region: Region,
-        /// Where in it the landing begins, in bytes.
+        /// Offset of the landing in the region, in bytes.
         offset: usize,
-        /// What the landing is to say that it is for; another one ends the put in
+        /// Word that the landing must have. With another one, the put ends in
         /// [`Failure::Unmatched`](crate::driver::Failure::Unmatched).
         word: u64,
-        /// Which offer it waits for. The adapter may write the place then.
+        /// Offer that it waits for. With this, the adapter may write the landing by itself.
         pair: Option<Pair>,
     },
 }
 
-/// What an offer and the put that it is for say of each other, so that an adapter that matches brings them together.
+/// Name shared by an offer and the put that it is for, by which an adapter that matches brings them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
 pub struct Pair {
-    /// A row of such pairs from one rank to another; both know its number.
+    /// Number of a row of such pairs from one rank to another. Both ranks know it.
     pub lane: u64,
-    /// Which one of the row. Pairs of a row that are under way at a time differ by less than 4096.
+    /// Place in the row. Pairs of a row that are in flight at a time differ by less than 4096.
     pub nth: u64,
 }
 
-/// Where a peer wants a put, and what is to be counted then, in the words in which it says so.
+/// Destination that a peer wants for a put, and the counter to add to then, in the form in which they travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 #[expect(clippy::exhaustive_structs, reason = "two keys and a word that travel")]
 pub struct Landing {
-    /// Of the same length as what is put.
+    /// Memory of the same length as the bytes.
     pub into: RemoteRegion,
-    /// A counter of the same peer.
+    /// Counter of the same peer.
     pub count: RemoteCounter,
-    /// What it is for: both ends must have the same.
+    /// Word that says what it is for. Both ends must have the same.
     pub word: u64,
 }
 
 impl Landing {
-    /// What a peer has put there.
+    /// Reads a landing that a peer has put there.
     #[must_use]
     pub fn read(region: &Region, offset: usize) -> Self {
         let mut landing = Self::zeroed();
@@ -148,7 +148,7 @@ impl Landing {
 }
 
 impl Target {
-    /// Where, now. `None`: what the peer has put there is for something else.
+    /// Returns the destination as it is now, or `None` if the peer's landing is for something else.
     pub(crate) fn read(&self) -> Option<(RemoteRegion, Option<RemoteCounter>)> {
         match self {
             Self::Known { into, count } => Some((*into, *count)),
@@ -166,19 +166,19 @@ impl Target {
 }
 
 impl When {
-    /// Whether it has come to pass; then it stays so.
+    /// Returns true if the condition is met, which then stays so.
     pub(crate) fn is_met(&self) -> bool {
         self.counter.value() >= self.threshold
     }
 }
 
 impl Task {
-    /// What it waits for.
+    /// Returns the conditions that it waits for.
     pub fn whens(&self) -> impl Iterator<Item = &When> {
         [Some(&self.when), self.and.as_ref()].into_iter().flatten()
     }
 
-    /// What it waits for still.
+    /// Returns the conditions that are not met yet.
     pub(crate) fn unmet(&self) -> impl Iterator<Item = &When> {
         self.whens().filter(|when| !when.is_met())
     }

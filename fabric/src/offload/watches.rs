@@ -1,9 +1,9 @@
-//! The thresholds that a rank waits for.
+//! Thresholds that a rank waits for.
 
 use super::{Counter, counter::NOBODY};
 use crate::driver::Token;
 
-/// What a rank's driver was asked to watch. A look costs a load for each of them, and nothing when there are none.
+/// Counters that a rank's driver was asked to watch. A check costs a load for each of them, and nothing if there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     watched: Vec<Watched>,
@@ -33,12 +33,12 @@ impl Watches {
         self.wake_for(counter);
     }
 
-    /// The owner has added to a counter itself: peers have less to add until it is to be woken.
+    /// Notes that the owner has added to a counter itself, so that peers have less to add until it must be woken.
     pub(crate) fn counted(&self, counter: &Counter) {
         self.wake_for(counter);
     }
 
-    /// Takes a watch back.
+    /// Removes a watch.
     pub(crate) fn remove(&mut self, token: Token) {
         if let Some(at) = self
             .watched
@@ -49,31 +49,32 @@ impl Watches {
         }
     }
 
-    /// Whether any counter is watched that is one of those.
+    /// Returns true if any watched counter matches.
     pub(crate) fn any(&self, which: impl Fn(&Counter) -> bool) -> bool {
         self.watched.iter().any(|watched| which(&watched.counter))
     }
 
-    /// One whose threshold is reached, once.
+    /// Removes and returns a watch whose threshold is reached.
     pub(crate) fn pop_reached(&mut self) -> Option<Token> {
         let at = self.watched.iter().position(Watched::is_reached)?;
         Some(self.take(at))
     }
 
-    /// Whether there is one.
+    /// Returns true if the threshold of any watch is reached.
     #[inline]
     pub(crate) fn is_reached(&self) -> bool {
         self.watched.iter().any(Watched::is_reached)
     }
 
-    /// The order of the others stays, so that what is reached at the same time is told in the order of watching.
+    /// Removes a watch. The others stay in order, so that thresholds reached at the same time are reported in the order of
+    /// watching.
     fn take(&mut self, at: usize) -> Token {
         let Watched { counter, token, .. } = self.watched.remove(at);
         self.wake_for(&counter);
         token
     }
 
-    /// Has a counter wake us for the least of its thresholds.
+    /// Makes a counter wake its owner for the least of its thresholds.
     fn wake_for(&self, counter: &Counter) {
         let same = self
             .watched
