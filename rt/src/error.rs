@@ -46,6 +46,7 @@ pub enum ErrorKind {
         rank: usize,
     },
     /// No party: the communicator is revoked.
+    ///
     /// Either an earlier collective on it failed, so it allows messages but no further collective, or a rank called
     /// `revoke`, so it allows neither. [`shrink`](crate::Comm::shrink) makes a new communicator.
     Revoked,
@@ -92,6 +93,7 @@ pub enum ErrorKind {
         rank: usize,
     },
     /// The program: this rank waits for itself.
+    ///
     /// Only this rank could complete the operation, and it has nothing else in flight. Examples are a receive from
     /// itself, a send to itself, or a receive from any source after all other ranks have finished.
     WaitsForItself {

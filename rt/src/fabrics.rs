@@ -174,9 +174,10 @@ impl Opening<'_> {
         Ok(Box::new(NearFar::open(config, far).map_err(unopened)?))
     }
 
-    /// Returns a network's driver before the addresses of the ranks have arrived. If they never arrive, the rank has
-    /// failed, and is marked so on the board. In combination with shared memory it is not marked, because the rank can
-    /// still be reached there.
+    /// Returns a network's driver before the addresses of the ranks have arrived.
+    ///
+    /// If they never arrive, the rank has failed, and is marked so on the board. In combination with shared memory it
+    /// is not marked, because the rank can still be reached there.
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
         let both = matches!(
             self.settings.fabric,

@@ -88,6 +88,7 @@ impl Group {
     }
 
     /// Returns how many consecutive members share a node, if `per_node` world ranks share one.
+    ///
     /// Each node must have the same number of members; the last may have fewer. Otherwise returns 1. O(1) if members
     /// are world ranks in order, otherwise O(size log size) once. The result is cached, because the nodes never change.
     pub(crate) fn in_a_row(&self, per_node: u32) -> usize {

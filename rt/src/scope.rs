@@ -159,6 +159,7 @@ impl Pending<'_> {
 }
 
 /// Guard that aborts the process if a wait unwinds.
+///
 /// Unwinding would return a buffer to its owner while the network still writes to it. No wait panics unless the runtime
 /// has a bug, and then aborting is the only way left to keep the promise.
 struct Stays;

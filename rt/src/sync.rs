@@ -49,9 +49,11 @@ mod model {
         static ref FENCE: loom::sync::atomic::AtomicU8 = loom::sync::atomic::AtomicU8::new(0);
     }
 
-    /// Loom treats `SeqCst` accesses as weaker ones. This crate uses their single order only for a store followed by a
-    /// load of another location, so this adds a fence between the two. A relaxed access on either side gets no fence.
-    /// The fence is an access to one location, because loom does not explore the order of two of its own fences.
+    /// Loom treats `SeqCst` accesses as weaker ones.
+    ///
+    /// This crate uses their single order only for a store followed by a load of another location, so this adds a fence
+    /// between the two. A relaxed access on either side gets no fence. The fence is an access to one location, because
+    /// loom does not explore the order of two of its own fences.
     fn before_load(ordering: Ordering) {
         if ordering == Ordering::SeqCst && STORED.with(|stored| stored.replace(false)) {
             FENCE.fetch_add(0, Ordering::AcqRel);

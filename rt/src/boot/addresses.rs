@@ -50,7 +50,7 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
 }
 
 fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board, BootError> {
-    // The rank that makes the board has left or failed.
+    // The leader puts the address before it reaches the fence, so if there is none it has failed.
     let failed = BootError::Failed { rank: leader };
     let address = boot.exchange.get(leader, key)?.ok_or(failed)?;
     let board = Board::attach(&address)

@@ -66,8 +66,8 @@ pub enum Finding {
     Cause(u32),
     /// This rank ended because of one that has been reported.
     Follows(u32),
-    /// Ranks ended because of this one, which has not ended yet. It failed, as they say, or may still end in another
-    /// way.
+    /// Ranks ended because of this one, which has not ended yet. They report that it failed, or that it left early and
+    /// so may still fail.
     Awaits(u32, Leaving),
     /// Ranks ended because of peers that they did not name.
     AwaitsAny,

@@ -135,6 +135,7 @@ pub trait Exchange: Send + Debug {
     fn get(&mut self, from: u32, key: &str) -> Result<Option<String>, BootError>;
 
     /// Declares that the start is complete: only [`abort`](Self::abort) or [`finalize`](Self::finalize) may follow.
+    ///
     /// Until `finalize`, this process ends when its `ripstop run` ends for whatever reason, even if a script lies
     /// between the two.
     ///
@@ -214,6 +215,7 @@ enum Family {
 
 impl Family {
     /// Returns the protocol of the inner launcher.
+    ///
     /// Below two nested launchers, variables of both are set. A PMI-1 connection reaches only processes that its
     /// launcher has started, because a PMIx server closes it in its ranks. So an inherited connection shows that the
     /// PMI-1 launcher is the inner one.

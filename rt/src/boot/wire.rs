@@ -17,6 +17,7 @@ pub const REPLY_MAX: usize = 4096;
 pub const HEARS: &str = "reports";
 
 /// Returns the value of `RIPSTOP_LAUNCHER`: the descriptor number of a rank's connection, and the inode of its socket.
+///
 /// A launcher that runs below ours passes the variable on to its own ranks. Their connections differ, so the inode
 /// tells them apart.
 ///

@@ -64,9 +64,10 @@ impl Layout {
         }
     }
 
-    /// Writes packed elements back to where [`pack`](Self::pack) takes them from. If `packed` is shorter than
-    /// [`len`](Self::len), it fills the first blocks and leaves the others unchanged. Elements beyond `len` are
-    /// ignored.
+    /// Writes packed elements back to where [`pack`](Self::pack) takes them from.
+    ///
+    /// If `packed` is shorter than [`len`](Self::len), it fills the first blocks and leaves the others unchanged.
+    /// Elements beyond `len` are ignored.
     ///
     /// # Panics
     /// Panics if the layout leaves `into`, or if its blocks overlap.
@@ -195,9 +196,10 @@ impl<B: SendBuf + fmt::Debug> fmt::Debug for Strided<B> {
     }
 }
 
-/// Writes packed elements to the buffer's room. The layout was inside the elements when they were packed, and the
-/// elements are the start of the room in every buffer of this crate. Indexing panics for a user's own buffer with
-/// shorter room.
+/// Writes packed elements to the buffer's room.
+///
+/// The layout was inside the elements when they were packed, and the elements are the start of the room in every buffer
+/// of this crate. Indexing panics for a user's own buffer with shorter room.
 fn unpack_into<B: RecvBuf>(buf: &mut B, layout: &Layout, packed: &[B::Elem]) {
     // SAFETY: only initialized elements are written below.
     let room = unsafe { buf.spare() };

@@ -21,7 +21,7 @@ fn land<B: RecvBuf>(buf: &mut B, values: &[B::Elem]) {
         slot.write(*value);
     }
     assert!(values.len() <= room.len(), "the test's message fits");
-    // SAFETY: as many were written.
+    // SAFETY: this many elements were written.
     unsafe { buf.set_filled(values.len()) };
 }
 

@@ -311,9 +311,10 @@ impl Comm {
         })
     }
 
-    /// Returns the identity of the next collective. All ranks begin collectives in the same order, and messages of one
-    /// collective between two ranks are received in the order in which they are sent. So a counter identifies the
-    /// collective on every rank.
+    /// Returns the identity of the next collective.
+    ///
+    /// All ranks begin collectives in the same order, and messages of one collective between two ranks are received in
+    /// the order in which they are sent. So a counter identifies the collective on every rank.
     #[track_caller]
     fn next_collective(&self) -> Call {
         Call {

@@ -136,9 +136,10 @@ impl Comm {
         })
     }
 
-    /// Finds a context id that was never used on any rank. Each rank proposes one, and the greatest is taken if it is
-    /// free on all ranks; otherwise the next round starts above it. Splits of overlapping communicators may run at the
-    /// same time.
+    /// Finds a context id that was never used on any rank.
+    ///
+    /// Each rank proposes one, and the greatest is taken if it is free on all ranks; otherwise the next round starts
+    /// above it. Splits of overlapping communicators may run at the same time.
     async fn agree_on_context(&self, call: Call, vote: Vote) -> Result<u32> {
         self.begin_agreement(call)?;
         let contexts = self.shared().contexts();

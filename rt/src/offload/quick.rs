@@ -22,11 +22,12 @@ const STEPS_MAX: usize = 64;
 /// Maximum number of bytes that it sends, receives, copies and reduces, for the same reason.
 const WORK_MAX: usize = 256 << 10;
 
-/// Maximum length of a message, in bytes, that is copied twice although one copy would suffice. Longer messages are
-/// faster by a get, although offered memory must be matched.
-/// Two copies are worth it up to [`CELL_MAX`] in two cases: if ranks reduce, because they have just written the data,
-/// and if messages go in one direction and one message is for all ranks, because its sender copies once and goes on
-/// while they copy. Measured with `ripstop perf collective`.
+/// Maximum length of a message, in bytes, that is copied twice although one copy would suffice.
+///
+/// Longer messages are faster by a get, although offered memory must be matched. Two copies are worth it up to
+/// [`CELL_MAX`] in two cases: if ranks reduce, because they have just written the data, and if messages go in one
+/// direction and one message is for all ranks, because its sender copies once and goes on while they copy. Measured
+/// with `ripstop perf collective`.
 pub(crate) const MOVED_MAX: usize = 32 << 10;
 
 impl Quick {

@@ -18,16 +18,19 @@ use crate::{buffer::Wire, clock::Time, comm::Comm};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// Decides by observation. The agent copies if the caller computed after its last copies, for at least as long as
-    /// each copy took, before it asked for their ends. The caller copies if it was seen to wait, and for a while after
-    /// the agent found no processor.
+    /// Decides by observation.
+    ///
+    /// The agent copies if the caller computed after its last copies, for at least as long as each copy took, before it
+    /// asked for their ends. The caller copies if it was seen to wait, and for a while after the agent found no
+    /// processor.
     #[default]
     Auto,
     /// The caller copies during the call, which is fastest if it would only wait for the copy.
     Caller,
-    /// The progress agent copies while the caller computes, so a call returns immediately. The agent needs a processor
-    /// for that, and [`Runtime::agent_cpu`](crate::Runtime::agent_cpu) returns how much it used. Without an agent, the
-    /// caller copies.
+    /// The progress agent copies while the caller computes, so a call returns immediately.
+    ///
+    /// The agent needs a processor for that, and [`Runtime::agent_cpu`](crate::Runtime::agent_cpu) returns how much it
+    /// used. Without an agent, the caller copies.
     Agent,
 }
 

@@ -29,8 +29,8 @@ const TICK: Duration = Duration::from_millis(1);
 /// Length of a tick with more ranks than processors, where the ticks of all ranks add up on each processor.
 const TICK_CROWDED: Duration = Duration::from_millis(4);
 
-/// Number of short ticks in a tick. At this rate, the checks of a rank cost at most 1 % of a processor, also with
-/// several ranks on one processor.
+/// Number of short ticks in a tick. At this rate, the checks of a rank cost at most 1 % of a processor, and several
+/// ranks on one processor cost no more than that each.
 const SHORT: u32 = 4;
 
 /// Number of short ticks without work after which the agent returns to long ticks. This is 0.1 s, or 0.4 s on crowded

@@ -10,9 +10,10 @@ pub(crate) struct Watch {
     pub(crate) turns: u64,
     /// True while the agent has the seat.
     agent_sits: bool,
-    /// True while an application thread sleeps with the driver armed for it. A turn of another thread would disarm the
-    /// driver, and no event would wake the sleeper any more. So other threads make no turns, and events are left to the
-    /// sleeper.
+    /// True while an application thread sleeps with the driver armed for it.
+    ///
+    /// A turn of another thread would disarm the driver, and no event would wake the sleeper any more. So other threads
+    /// make no turns, and events are left to the sleeper.
     guarded: bool,
     /// True while an application thread or the agent sleeps with the driver armed for it.
     asleep: bool,

@@ -316,6 +316,7 @@ impl Shared {
 
 /// Runs code that wakes or drops application-owned values, and contains any panic, which the panic hook has already
 /// reported.
+///
 /// The thread that runs this does not own the value and must not unwind: it still holds obligations to borrowed memory
 /// and to other waiters.
 pub(crate) fn contain(work: impl FnOnce()) {

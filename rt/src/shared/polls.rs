@@ -16,9 +16,10 @@ use crate::{
 };
 
 impl Shared {
-    /// Called after a message that took longer to copy than a turn takes. If receives are posted, the thread that
-    /// drives this runtime makes a turn. So arrivals are handled while they are in the caches, and the peer's chunks
-    /// are free again before the peer needs new ones.
+    /// Called after a message that took longer to copy than a turn takes.
+    ///
+    /// If receives are posted, the thread that drives this runtime makes a turn. So arrivals are handled while they are
+    /// in the caches, and the peer's chunks are free again before the peer needs new ones.
     pub(crate) fn turn_between_copies(&self) {
         if executor::drives(self) && self.engine.lock().core.is_receiving() {
             self.turn();
@@ -32,9 +33,11 @@ impl Shared {
             || self.may_turn() && self.turn().is_some_and(|events| events > 0) && self.with(look)
     }
 
-    /// Polls an operation on behalf of its future. `take` takes the result if the operation is complete.
-    /// A thread that drives this runtime makes turns meanwhile, for about as long as an answer from another processor
-    /// takes. Then no thread needs to be woken, and nothing is locked twice.
+    /// Polls an operation on behalf of its future.
+    ///
+    /// `take` takes the result if the operation is complete. A thread that drives this runtime makes turns meanwhile,
+    /// for about as long as an answer from another processor takes. Then no thread needs to be woken, and nothing is
+    /// locked twice.
     #[inline]
     pub(crate) fn poll<R>(
         &self,
@@ -100,8 +103,9 @@ impl Shared {
     }
 
     /// Like [`poll`](Self::poll), for a wait without an operation: calls `look` until the result is not
-    /// [`Look::Waits`], or until the turns are used up. On crowded processors, the thread yields between two looks,
-    /// because peers need the processor to do their part.
+    /// [`Look::Waits`], or until the turns are used up.
+    ///
+    /// On crowded processors, the thread yields between two looks, because peers need the processor to do their part.
     #[inline]
     pub(crate) fn poll_quick(&self, mut look: impl FnMut(&mut Engine) -> Look) -> Look {
         let mut engine = self.engine.lock();
@@ -224,9 +228,10 @@ impl Shared {
 /// Turns that a poll makes before it releases the engine; about a microsecond if nothing arrives.
 const IMPATIENCE: u32 = 100;
 
-/// Factor for a short collective, which has no other chance to look: about four microseconds. Becoming an ordinary
-/// program costs one microsecond. Peers that wait for that long in turn would become programs too, and this would
-/// repeat.
+/// Factor for a short collective, which has no other chance to look: about four microseconds.
+///
+/// Becoming an ordinary program costs one microsecond. Peers that wait for that long in turn would become programs too,
+/// and this would repeat.
 const QUICK: u32 = 4;
 
 /// Number of looks at a word that another processor is about to write; half a microsecond if it does not.

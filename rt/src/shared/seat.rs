@@ -111,8 +111,9 @@ impl Shared {
         Some(deadline.map(|deadline| deadline.since(self.clock.now())))
     }
 
-    /// Prepares a sleep for a foreign event loop: like sleeping in the seat, but in two halves and without the seat. A
-    /// thread may take the seat meanwhile, and then takes over the sleep. `waker` is woken when a thread has left the
+    /// Prepares a sleep for a foreign event loop: like sleeping in the seat, but in two halves and without the seat.
+    ///
+    /// A thread may take the seat meanwhile, and then takes over the sleep. `waker` is woken when a thread has left the
     /// seat.
     #[cfg(feature = "tokio")]
     pub(crate) fn prepare_sleep(&self, waker: &Waker) -> io::Result<Prepared> {
@@ -238,9 +239,11 @@ impl Shared {
         }
     }
 
-    /// Returns the cost of waking a sleeper on another processor. Measured on virtual machines: 26 to 38 µs where an
-    /// interrupt wakes an idle processor, and as much again until its caches are warm. A thread spins for at most twice
-    /// this time, which is longer than a mebibyte takes to cross and to come back.
+    /// Returns the cost of waking a sleeper on another processor.
+    ///
+    /// Measured on virtual machines: 26 to 38 µs where an interrupt wakes an idle processor, and as much again until
+    /// its caches are warm. A thread spins for at most twice this time, which is longer than a mebibyte takes to cross
+    /// and to come back.
     pub(crate) fn wake_cost(&self) -> Duration {
         const WAKE: Duration = Duration::from_micros(100);
         self.settings.spin_max.map_or(WAKE, |spin| spin / 2)

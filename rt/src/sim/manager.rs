@@ -134,6 +134,7 @@ impl Manager {
     }
 
     /// Does what ranks do at the start of a job until they know each other's addresses.
+    ///
     /// The leader of each node puts the address of its board, which the node's other ranks get. Then the leader puts
     /// its record of the node, and gets the records of all nodes for the other ranks. This takes three requests per
     /// rank, one per node, and one per pair of nodes.

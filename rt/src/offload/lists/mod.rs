@@ -208,9 +208,11 @@ impl Posted {
         }
     }
 
-    /// Checks whether the program has ended. Called after the report of its end, and again after later reports.
-    /// Peers have keys to its counters, and a peer that counts too much must not release memory that tasks of this rank
-    /// still wait for. So every counter must have exactly its final value, and no list may wait. O(counters), once.
+    /// Checks whether the program has ended.
+    ///
+    /// Called after the report of its end, and again after later reports. Peers have keys to its counters, and a peer
+    /// that counts too much must not release memory that tasks of this rank still wait for. So every counter must have
+    /// exactly its final value, and no list may wait. O(counters), once.
     pub(crate) fn end(&mut self, driver: &mut dyn Driver) -> End {
         if !self.ended {
             return End::Early;
@@ -304,6 +306,7 @@ impl Posted {
     }
 
     /// Returns true if the program lacks messages from peers that have failed or finished.
+    ///
     /// A counter may count messages of other peers too. So messages are certainly missing only if the counter is below
     /// the number of messages from those peers alone. If an adapter counts, its latest counts for this program and
     /// earlier ones may not be visible yet.

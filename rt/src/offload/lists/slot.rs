@@ -44,9 +44,10 @@ pub(super) struct Own {
 /// many takes long compared with making new ones.
 const KEPT_MAX: usize = 256;
 
-/// Returns the number of lanes from each rank of a group to each other rank. With one lane, a message is allowed only
-/// when the previous one has landed, which delays only long sequences of messages to one peer. Large groups need the
-/// memory more.
+/// Returns the number of lanes from each rank of a group to each other rank.
+///
+/// With one lane, a message is allowed only when the previous one has landed, which delays only long sequences of
+/// messages to one peer. Large groups need the memory more.
 const fn lanes_of(size: usize) -> u64 {
     if size <= 512 { 4 } else { 1 }
 }

@@ -160,9 +160,10 @@ impl Agree {
         self.go_on();
     }
 
-    /// Handles a member that asks again for this rank's message in `round`. If the round is decided, sends it the
-    /// decision and returns true.
-    /// The member may have missed the decision, because this rank may take another rank for the leader.
+    /// Handles a member that asks again for this rank's message in `round`.
+    ///
+    /// If the round is decided, sends it the decision and returns true. The member may have missed the decision,
+    /// because this rank may take another rank for the leader.
     pub(crate) fn remind(&mut self, rank: usize, round: u32) -> bool {
         let last = self.last.clone().filter(|_| round == self.before());
         let over = last.is_some();

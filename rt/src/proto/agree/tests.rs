@@ -1,6 +1,7 @@
 //! Random histories: ranks that fail at any moment and lose the last messages that they sent; failure notifications
-//! that arrive late, or before the last messages of the failed rank. Messages between two ranks stay in order; messages
-//! of different pairs do not.
+//! that arrive late, or before the last messages of the failed rank.
+//!
+//! Messages between two ranks stay in order; messages of different pairs do not.
 //!
 //! `SEED=… HISTORIES=1` replays one history.
 

@@ -8,10 +8,12 @@ pub(super) struct RoundTrip {
     timed: Timed,
 }
 
-/// The message that is timed. One message is timed at a time.
-/// Once a round trip is known, a message that was sent twice is never timed, because the acknowledgement could be for
-/// either copy. The first measurement is less strict, because under heavy loss there might never be one. It may be too
-/// long by an early rewind, or begin at the last of several timeouts, which are far apart.
+/// The message that is timed.
+///
+/// One message is timed at a time. Once a round trip is known, a message that was sent twice is never timed, because
+/// the acknowledgement could be for either copy. The first measurement is less strict, because under heavy loss there
+/// might never be one. It may be too long by an early rewind, or begin at the last of several timeouts, which are far
+/// apart.
 #[derive(Clone, Copy, Debug, Default)]
 enum Timed {
     #[default]

@@ -23,10 +23,11 @@ pub(crate) struct Limits {
     pub(crate) rewinds_max: u32,
 }
 
-/// A window of 64 messages is what a receiver keeps early. The first wait is far longer than a turn of the progress
-/// agent, and the shortest is longer than a round trip on a busy processor. The longest wait protects a rank that
-/// computes without an agent from a flood. With it, 1 000 rewinds take more than a minute, so only a peer whose failure
-/// was not reported otherwise is given up.
+/// A window of 64 messages is what a receiver keeps early.
+///
+/// The first wait is far longer than a turn of the progress agent, and the shortest is longer than a round trip on a
+/// busy processor. The longest wait protects a rank that computes without an agent from a flood. With it, 1 000 rewinds
+/// take more than a minute, so only a peer whose failure was not reported otherwise is given up.
 impl Default for Limits {
     fn default() -> Self {
         Self {

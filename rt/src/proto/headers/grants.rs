@@ -54,9 +54,10 @@ pub(crate) struct Granted {
 }
 
 impl Room {
-    /// Returns what each peer may send from the start. Sender and receiver compute the same number.
-    /// This is at most half of the room for all peers together, and at most 64 for each: a window of small messages
-    /// does not wait for its first grant.
+    /// Returns what each peer may send from the start.
+    ///
+    /// Sender and receiver compute the same number. This is at most half of the room for all peers together, and at
+    /// most 64 for each: a window of small messages does not wait for its first grant.
     pub(crate) fn first(self) -> u32 {
         let share = self.grantable() / 2 / self.peers.max(1);
         share.min(FIRST_MAX)

@@ -38,9 +38,10 @@ impl Seeker {
         self.ask_again(rank);
     }
 
-    /// Returns the number of the first receive for which the peer must be asked. `next` is the number of the next
-    /// receive, which is not posted yet.
-    /// Returns 0 (all receives) unless `tells` says that the peer notifies this rank of new messages in its line.
+    /// Returns the number of the first receive for which the peer must be asked.
+    ///
+    /// `next` is the number of the next receive, which is not posted yet. Returns 0 (all receives) unless `tells` says
+    /// that the peer notifies this rank of new messages in its line.
     pub(crate) fn ask_from(&mut self, rank: u32, tells: bool, next: u64) -> u64 {
         let from = self.state().sought_before.insert(rank, next).unwrap_or(0);
         if tells { from } else { 0 }
