@@ -128,6 +128,7 @@ impl<'s> Scope<'s, '_> {
     }
 
     /// Waits for all operations that the program has not waited for, and returns the first failure among them.
+    ///
     /// `at_once` cancels what can still be cancelled.
     fn end(&self, at_once: bool) -> Result<()> {
         let ops = mem::take(&mut *self.ops.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,4 +1,5 @@
 //! Simple collectives over messages, used internally to make communicators and windows.
+//!
 //! [Courses](crate::executor::Course) drive them. The collectives for users are in the crate `ripstop-collectives`.
 
 use super::{Agreement, Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
@@ -18,6 +19,7 @@ impl Agreement {
     }
 
     /// Makes the [meeting](Self::meet) fail on all ranks, because this rank cannot do what they agreed on.
+    ///
     /// This does not wait: ranks that will never call `meet` may wait for what this rank does next.
     pub(crate) fn meet_in_vain(self) {
         let (rank, size) = (self.comm.rank(), self.comm.size());

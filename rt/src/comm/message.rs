@@ -141,7 +141,7 @@ impl Comm {
     /// Like [`probe`](Self::probe), but takes only a message that has already arrived.
     ///
     /// # Errors
-    /// Same as [`probe`](Self::probe), if the named rank can send no more messages.
+    /// Fails like [`probe`](Self::probe) if the named rank can send no more messages.
     #[track_caller]
     pub fn try_probe(
         &self,

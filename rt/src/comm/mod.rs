@@ -1,4 +1,5 @@
 //! Communicators: groups of ranks that exchange messages among themselves.
+//!
 //! The main type is [`Comm`]. Its methods are spread over the files of this folder, by topic.
 
 mod cart;

@@ -1,4 +1,5 @@
 //! Recovery after rank failures: failure notification, `revoke`, `agree` and `shrink`.
+//!
 //! Follows ULFM (Bland, Bouteiller, Herault, Bosilca, Dongarra 2013).
 
 use std::{

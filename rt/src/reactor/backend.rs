@@ -40,6 +40,7 @@ pub(crate) trait Backend: Send + Debug {
     fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// Prepares a wait on [`readable_fd`](Self::readable_fd), which becomes readable when an event fires or has fired.
+    ///
     /// Call this before every wait for that descriptor, and [`Notifier::wake_up`] after it.
     ///
     /// # Errors

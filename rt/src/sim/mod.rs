@@ -159,6 +159,7 @@ impl Simulation {
     }
 
     /// Makes puts and gets of a page or more between registered buffers move no data, although they take the same time.
+    ///
     /// Long messages use them too. For schedules of more bytes than one machine can move, whose content is never read.
     pub fn lengths_only(self) -> Self {
         let from = self.config.hash_from.min(PAGE);

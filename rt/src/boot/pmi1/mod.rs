@@ -108,6 +108,7 @@ impl Client {
     }
 
     /// Sends the three requests of the greeting together, which saves two process switches for each rank at start.
+    ///
     /// Other launchers than our own may read only one line at a time, so this is for our own.
     fn ask_ahead(&mut self) {
         let rest = ["get_maxes", "get_my_kvsname"].map(|command| wire::line(command, &[]));
