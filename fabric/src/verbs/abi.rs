@@ -1,8 +1,8 @@
 //! Binary interface of libibverbs: the structures and constants of `infiniband/verbs.h` that this driver uses.
 //!
-//! `layout.rs` compares all of it with the header of the machine that builds the tests. What the header has as inline
-//! functions goes through the table in [`Context`]: so does polling, by the plain `poll_cq`, because the newer
-//! `ibv_start_poll` family hands out completions that never were on software devices before rdma-core 55.
+//! `layout.rs` compares all of it with the header of the machine that builds the tests. The header's inline functions are calls
+//! through the table in [`Context`]. That includes polling, by the plain `poll_cq`, because the newer `ibv_start_poll` family
+//! returns completions that never existed on software devices before rdma-core 55.
 
 use std::ffi::{c_int, c_uint, c_void};
 

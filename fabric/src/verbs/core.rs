@@ -38,7 +38,7 @@ use crate::{
 /// State of a rank.
 #[derive(Debug)]
 pub(super) struct Core {
-    // Fields are dropped in this order: queue pairs first, then what they use.
+    // Fields are dropped in this order: queue pairs first, then the objects that they use.
     pub(super) links: Vec<Option<Box<Link>>>,
     pub(super) datagrams: Datagrams,
     /// Datagram queue pairs of the devices after the first.
@@ -150,7 +150,7 @@ impl Core {
         if self.link_or_new(peer).gone.is_some() {
             return;
         }
-        // Take counts first: once notified that the peer is down, the application looks at what it has counted.
+        // Take counts first: once notified that the peer is down, the application reads the counters.
         self.rails.iter_mut().for_each(|rail| rail.inbox.take_all());
         self.take_counts();
         // Taking counts may have reported the same peer already.

@@ -1,7 +1,7 @@
 //! Counters that this rank's processor adds to. It uses a word of its own in each counter, because the device's atomics and the
 //! processor's are not atomic with respect to each other.
 //!
-//! The processor adds what this rank counts itself, and what peers ask it to add. Where tasks wait for a counter, a peer that is
+//! The processor adds this rank's own counts, and counts that peers ask for. Where tasks wait for a counter, a peer that is
 //! connected by one lane does not add to the counter. Its put, or a put of no bytes, carries the number of the counter in the
 //! completion (immediate data), so data and count are one request. The owner adds when it polls that completion. While the owner
 //! watches such a counter, every count ends its sleep, so the peer need not look at the counter to see whether to wake the owner.

@@ -1,4 +1,4 @@
-//! Connections: does what the state machine of `connect` asks for.
+//! Connections: performs the actions of the state machine in `connect`.
 
 use std::{io, sync::Arc};
 
@@ -41,7 +41,7 @@ impl Core {
         }
     }
 
-    /// Connects this rank's queue pairs to themselves. What a rank does to itself goes by the same devices that peers use,
+    /// Connects this rank's queue pairs to themselves. Commands of a rank to itself go by the same devices that peers use,
     /// because their atomics and the processor's are not atomic with respect to each other. If one device fails, the others go
     /// on.
     fn open_self(&mut self) {

@@ -1,4 +1,4 @@
-//! Asynchronous events: what a device reports of itself, its port and its queues, apart from completions.
+//! Asynchronous events: reports of a device about itself, its port and its queues, apart from completions.
 //!
 //! * If a device has failed, all its lanes are left, without waiting for completions, which may be lost. If a queue pair has
 //!   failed, that one lane is left.

@@ -148,7 +148,7 @@ impl Link {
         psn_after(self.psn)
     }
 
-    /// Returns this rank's ends, as the peer is told of them. The number 0 is no queue pair.
+    /// Returns this rank's ends, as connection messages name them. The number 0 is no queue pair.
     pub(super) fn lanes(&self) -> Lanes {
         let lane = |way: &Way| Lane {
             qpn: way.qp.as_ref().map_or(0, Qp::number),
@@ -200,7 +200,7 @@ impl Link {
         qp.map_or(0, Qp::inline_max)
     }
 
-    /// Returns true if other lanes carry what failed lanes have left undone, and the peer knows which failed.
+    /// Returns true if other lanes carry the unfinished work of failed lanes, and the peer knows which failed.
     pub(super) fn is_settled(&self) -> bool {
         let leaving = self.ways.iter().any(|way| way.broken && way.qp.is_some());
         !leaving && self.left.is_empty() && self.untold.is_empty() && self.fences.are_settled()
@@ -236,7 +236,7 @@ impl Link {
         reachable && self.gone.is_none() && !self.said_bye
     }
 
-    /// Resets the state to that before the first connection, except for what waits.
+    /// Resets the state to that before the first connection, except for messages and commands that wait.
     pub(super) fn renew(&mut self) {
         (self.credits, self.owed) = (WINDOW, 0);
         self.trail = Trail::default();

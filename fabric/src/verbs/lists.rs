@@ -35,7 +35,7 @@ impl Tasks {
         !self.over.is_empty()
     }
 
-    /// Returns true if tasks of a token may still touch this rank's memory, which are those that count on completion. A caller
+    /// Returns true if tasks of a token may still touch this rank's memory, as those that count on completion do. A caller
     /// that knows that the list is done asks, because a peer may have counted in place of the tasks.
     pub(super) fn touch(&self, token: Token) -> bool {
         let touches = |begun: &Begun| begun.token == token && begun.done.is_some();

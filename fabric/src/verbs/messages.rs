@@ -87,7 +87,7 @@ impl Core {
         room
     }
 
-    /// Posts what waited: control words first, then messages in their order, then one-sided commands.
+    /// Posts everything that waited: control words first, then messages in their order, then one-sided commands.
     pub(super) fn flush(&mut self, peer: u32) {
         self.tell_lanes(peer);
         self.send_again(peer);

@@ -8,19 +8,19 @@
 //!
 //! * Start: `device` (which ports exist), `config`, `opened` (from a device to its queues), `prepare`, `address`, `pool` (threads
 //!   that make queue pairs).
-//! * Connections: `dial` (does what [`connect`](crate::connect) asks for), `greeting` (the datagrams), `detours` (datagrams by
-//!   further devices), `unheard` (datagrams that wait for earlier arrivals), `mesh` and `doors` (all ranks connected at the
+//! * Connections: `dial` (performs the actions of [`connect`](crate::connect)), `greeting` (the datagrams), `detours` (datagrams
+//!   by further devices), `unheard` (datagrams that wait for earlier arrivals), `mesh` and `doors` (all ranks connected at the
 //!   start), `scarce` (fewer queue pairs than peers), `link` (state of one peer), `way` (state of one lane).
 //! * Messages: `messages`, `inbox` (one shared receive queue, with credits for each peer so that no sender finds it empty),
 //!   `outbox` (requests in flight), `wire` (formats), `parcels` (short messages as datagrams, with `Scheme::Hybrid`).
-//! * One-sided commands: `onesided`, `wish` (what a command asks for), `posting`, `parked` and `waits` (commands that wait),
+//! * One-sided commands: `onesided`, `wish` (content of a command), `posting`, `parked` and `waits` (commands that wait),
 //!   `regions` (keys are checked before the device sees them), `forgetting` (when a region is used no more), `names` (regions
 //!   addressed by name), `registrations` (memory of the application).
-//! * Counters and task lists: `counts` (what this rank counts itself), `lists` (tasks that turns begin), `chain` (requests posted
-//!   together).
+//! * Counters and task lists: `counts` (counters that this rank's processor adds to), `lists` (tasks that turns begin), `chain`
+//!   (requests posted together).
 //! * Several devices: `rail` (one device), `rails` (which lane carries what, and failures of lanes), `trail` (messages that may
 //!   have to be sent again).
-//! * Events and the end: `happened` (what devices report), `held` (receives held by a queue pair that was given up), `why`
+//! * Events and the end: `happened` (events of devices), `held` (receives held by a queue pair that was given up), `why`
 //!   (reasons of failures), `close`.
 //! * Base: `core` (state of a rank), `turn` (one pass of progress), `objects` (owned objects of the library), `library`, `abi`
 //!   (the header of the library), `slab`.

@@ -38,7 +38,7 @@ struct Given {
     told: BTreeSet<u32>,
 }
 
-/// A region, as a peer that has asked for its name is told of it.
+/// The answer to a peer that has asked for a name: its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) name: u64,
@@ -69,7 +69,7 @@ impl Core {
         Some(given.region.clone())
     }
 
-    /// Takes a name back. Peers that know it are notified, so what they have in flight by then may still arrive.
+    /// Takes a name back. Peers that know it are notified, so commands in flight by then may still arrive.
     pub(super) fn unname(&mut self, name: u64) {
         let Some(given) = self.names.given.remove(&name) else {
             return;

@@ -253,7 +253,7 @@ impl Outbox {
         self.chunks.free.push(chunk);
     }
 
-    /// Takes a place for what an atomic finds.
+    /// Takes a place for the value that an atomic finds.
     pub(super) fn answer(&mut self) -> Option<u32> {
         self.answers.free.pop()
     }
@@ -269,7 +269,7 @@ impl Outbox {
         self.answers.local(lane, answer, bytes)
     }
 
-    /// Returns what the device wrote, and releases the answer.
+    /// Returns the words that the device wrote, and releases the answer.
     pub(super) fn take_answer(&mut self, answer: u32) -> [u64; ANSWER_LEN / 8] {
         let mut words = [0; ANSWER_LEN / 8];
         let at = self.answers.at(answer);
@@ -328,7 +328,7 @@ const QUIET: u64 = 1 << 63;
 /// Chunks for messages that are too long to be posted with their bytes, and for short puts and gets: 2 MiB.
 const CHUNKS: u32 = 256;
 
-/// Bytes of an answer: what an atomic finds and the two words of a counter, or an entry of a table of regions.
+/// Bytes of an answer: the value that an atomic finds and two words of a counter, or an entry of a table of regions.
 const ANSWER_LEN: usize = ENTRY_LEN;
 const ANSWERS: u32 = 1280;
 

@@ -37,6 +37,7 @@ pub(super) fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -
         }
     };
     thread::scope(|scope| {
+        // A thread of its own changes the affinity, so that the calling thread stays where it is bound.
         let lead = || {
             use_all_processors();
             let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -112,7 +113,7 @@ const EACH: usize = 16;
 const THREADS_MAX: usize = 8;
 
 const NAP_NS: i64 = 500_000;
-/// 5 s: about what the ranks of a large node need one after the other.
+/// 5 s: about the time that the ranks of a large node need one after the other.
 const NAPS_MAX: u32 = 10_000;
 
 #[cfg(test)]

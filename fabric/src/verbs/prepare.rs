@@ -63,7 +63,7 @@ pub struct Prepared {
 }
 
 impl Verbs {
-    /// Opens the devices, and makes what peers find this rank by.
+    /// Opens the devices, and makes the address by which peers find this rank.
     ///
     /// # Errors
     /// Something is missing, and the text says what to do: no libibverbs, no device, a port that is down, no permission, a limit
@@ -312,7 +312,7 @@ fn ports<'a>(
         .collect()
 }
 
-/// Returns what the scheme is chosen by. It must be the same on all ranks.
+/// Returns the properties of the job that the scheme is chosen by. They must be the same on all ranks.
 fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits], rooms: Rooms) -> Job {
     // On each port, one that reaches the rank itself, and one for datagrams.
     let own = config.ranks_per_node.saturating_mul(2 * on_one_device);
@@ -365,7 +365,7 @@ fn ports_behind(doors: &[Option<Doors>]) -> Vec<Box<[Far]>> {
     doors.iter().map(behind).collect()
 }
 
-/// Returns what all connections of this rank have in common.
+/// Returns the values that all connections of this rank share.
 fn local(config: &VerbsConfig, address: &Address) -> connect::Local {
     let (rank, incarnation) = (config.rank, address.incarnation);
     let patience = config.patience.as_nanos() * 1000;

@@ -1,5 +1,5 @@
-//! A device of this rank, and what is made on it. The second device of a rank reaches the second one of another, and so on. Such
-//! a pair of devices is a lane.
+//! A device of this rank, and the objects made on it. The second device of a rank reaches the second one of another, and so on.
+//! Such a pair of devices is a lane.
 
 use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc};
 
@@ -40,7 +40,7 @@ pub(super) enum Wakes {
     All,
 }
 
-/// This rank's port of a device, and what is made on it.
+/// This rank's port of a device, and the objects made on it.
 #[derive(Debug)]
 pub(super) struct Own {
     /// Name of the device.
@@ -79,7 +79,7 @@ impl Rail {
         })
     }
 
-    /// Returns what a sleeping thread waits for.
+    /// Returns the descriptors that a sleeping thread waits for.
     pub(super) fn wait_on(&self) -> [WaitOn; 2] {
         [&self.completions, &self.events].map(|fd| WaitOn::Fd(Arc::clone(fd)))
     }

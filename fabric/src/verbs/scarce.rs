@@ -288,7 +288,7 @@ impl Core {
     pub(super) fn forget_connection(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         (link.open, link.draining, link.drained) = (false, false, false);
-        // Control words about lanes may be in flight, but the peer has what matters of them.
+        // Control words about lanes may be in flight, but the peer needs none of them any more.
         for lane in 0..link.ways.len() {
             if !self.take_down(To { peer, lane }) {
                 return;

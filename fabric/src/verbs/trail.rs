@@ -1,6 +1,6 @@
 //! Messages and control words of a link that may have to be sent again by another lane. Pure.
 //!
-//! A queue pair delivers a prefix of what was posted to it, in order. So both ends number what they send from 0, whatever the
+//! A queue pair delivers a prefix of what was posted to it, in order. So both ends number their messages from 0, whatever the
 //! lane. The end that has closed a lane says how many have arrived, and the other goes on with the next one. Messages that the
 //! peer's device has acknowledged have arrived, and are dropped.
 

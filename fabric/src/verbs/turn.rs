@@ -1,4 +1,4 @@
-//! A turn, which is one pass of progress: delivers arrivals, processes completions, and retries what waited for room.
+//! A turn, which is one pass of progress: delivers arrivals, processes completions, and retries commands that waited for room.
 
 use std::{collections::BTreeSet, io};
 
@@ -130,7 +130,7 @@ impl Core {
     /// Takes the events that ended a sleep, in the first turn after it.
     fn wake_up(&mut self) {
         let slept = std::mem::take(&mut self.sleep.slept);
-        // Each check is a system call, so there is one for each device. What is left ends the next sleep.
+        // Each check is a system call, so there is one for each device. Further events end the next sleep.
         let looks = slept && !self.take_events();
         self.sleep.deaf += 1;
         // A rank may never sleep, or always be woken by something else, so events are also read after some turns.

@@ -144,7 +144,7 @@ pub(super) const fn parse_skills(skills: u8) -> Option<(u8, bool)> {
 
 const ETHERNET: u8 = 0x80;
 
-/// The lane of what must go by one lane only: atomics, counts, and task lists.
+/// The lane of commands that must go by one lane only: atomics, counts, and task lists.
 pub(super) const FIRST: usize = 0;
 
 #[cfg(test)]

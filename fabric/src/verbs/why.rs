@@ -27,7 +27,7 @@ impl Core {
         Some(why.to_string())
     }
 
-    /// Returns what the status of a failed request says of the connection. That is nothing for one that was flushed.
+    /// Returns what the status of a failed request says of the connection. Returns `None` for one that was flushed.
     pub(super) fn why_of(&self, lane: usize, status: i32) -> Option<io::Error> {
         let words = self.rails[lane].own.context.status(status);
         match status {
@@ -54,7 +54,7 @@ impl Core {
     }
 }
 
-/// Makes the error for a peer that nothing comes back from. Devices do not say why.
+/// Makes the error for a peer that does not acknowledge. Devices do not say why.
 fn silent(words: &str) -> io::Error {
     let why = format!(
         "{words}: its process or node is gone, a cable or switch between the ports is, or long packets do not get through: \

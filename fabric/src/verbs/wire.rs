@@ -1,4 +1,4 @@
-//! Wire format of a connection: a head of eight bytes, then what its kind says.
+//! Wire format of a connection: a head of eight bytes, then the content for its kind.
 //!
 //! ```text
 //! kind u8 | header length u8 | credits u16 | 0 u32          little-endian
@@ -154,7 +154,7 @@ impl Word {
     }
 }
 
-/// Reads a head and, of a control word, what follows. `len` bytes arrived, and `first` holds the first of them.
+/// Reads a head and, of a control word, its content. `len` bytes arrived, and `first` holds the first of them.
 pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16), Malformed> {
     let rest = len.checked_sub(HEAD).ok_or(Malformed)?;
     let [kind, header, low, high, ..] = *first;

@@ -45,7 +45,7 @@ impl Wish {
         u32::from(matches!(self, Self::Count { .. }))
     }
 
-    /// Returns true if the peer's device answers with what was there.
+    /// Returns true if the peer's device answers with a value or bytes.
     pub(super) const fn asks(&self) -> bool {
         let counts = matches!(self.keys(), (_, Some(_)));
         counts || matches!(self, Self::Get { .. } | Self::Atomic { .. })
@@ -131,7 +131,7 @@ pub(super) fn cell_of(count: Option<RemoteCounter>) -> Result<Option<RemoteRegio
 }
 
 impl AtomicOp {
-    /// Returns what a word becomes by this operation.
+    /// Returns the value of a word after this operation.
     pub(super) fn after(self, word: u64) -> u64 {
         let word = AtomicU64::new(word);
         self.apply(&word);

@@ -84,7 +84,7 @@ impl Mr {
         Ok(Self { pd, raw, start })
     }
 
-    /// Returns a piece of it. `len` must be at most what a message can carry.
+    /// Returns a piece of it. `len` must be at most the length of the longest message of the port.
     pub(in crate::verbs) fn piece(&self, offset: usize, len: usize) -> Local {
         let address = self.start + offset as u64;
         let len = u32::try_from(len).unwrap_or(u32::MAX);

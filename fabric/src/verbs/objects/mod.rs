@@ -1,5 +1,5 @@
-//! Objects of libibverbs as owned values. Each keeps alive what it was made from, so all of them are released, whatever the order
-//! in which they are dropped.
+//! Objects of libibverbs as owned values. Each keeps alive the objects it was made from, so all of them are released, whatever
+//! the order in which they are dropped.
 
 mod context;
 mod memory;

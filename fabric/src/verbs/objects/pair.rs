@@ -245,7 +245,7 @@ impl Qp {
     /// Destroys it. The device has stopped by the time this returns.
     ///
     /// # Errors
-    /// The device says that it has not: it may go on with all posted requests, and with what the peer asks for.
+    /// The device did not destroy it, and may go on with all posted requests and with requests of the peer.
     pub(in crate::verbs) fn destroy(mut self) -> io::Result<()> {
         // A queue pair that the device keeps still stops when it is reset.
         self.end().or_else(|why| self.forget_all().map_err(|_| why))
@@ -343,7 +343,7 @@ impl Drop for Qp {
     }
 }
 
-/// The other end of a connection, and what both agreed on.
+/// The other end of a connection, and the values that both ends agreed on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct Connect {
     pub(in crate::verbs) route: Route,
@@ -509,7 +509,7 @@ pub(in crate::verbs) const CHAIN_MAX: usize = 24;
 /// Most requests of one step of a command.
 pub(in crate::verbs) const STEP_MAX: usize = 3;
 
-/// Inline bytes to ask for, from the most that short messages profit from to what every device has.
+/// Inline bytes to ask for: from the most that short messages profit from down to a number that every device has.
 const INLINE_TRIED: [u32; 3] = [256, 128, 96];
 
 /// 0.64 ms until a sender that found no buffer tries again. With credits none ever does.

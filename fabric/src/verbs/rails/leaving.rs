@@ -1,4 +1,4 @@
-//! Lanes that fail: what ranks tell each other about them, and where messages go on.
+//! Lanes that fail: how ranks notify each other, and where messages go on.
 
 use super::super::{
     core::Core,
@@ -98,7 +98,8 @@ impl Core {
         self.settle_fenced(to.peer);
     }
 
-    /// Tells a peer about the lanes, by all that work, so that requests to a dead peer fail on all of them at the same time.
+    /// Reports the state of the lanes to a peer, by all that work, so that requests to a dead peer fail on all of them at the
+    /// same time.
     fn say_lanes(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         link.untold = link.lanes_at_work();
@@ -106,7 +107,7 @@ impl Core {
         self.tell_lanes(peer);
     }
 
-    /// Tells a peer about the lanes by each lane that has not carried this yet, as far as there is room.
+    /// Sends the report about the lanes by each lane that has not carried it yet, as far as there is room.
     pub(in super::super) fn tell_lanes(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
         link.untold = link.untold.and(link.lanes_at_work());
@@ -136,7 +137,7 @@ impl Core {
         }
     }
 
-    /// Handles what a peer says about the lanes.
+    /// Handles a peer's report about the lanes.
     pub(in super::super) fn handle_lanes(&mut self, peer: u32, said: Said) {
         let Some(link) = self.link(peer).filter(|link| link.is_connected()) else {
             return;
@@ -155,7 +156,7 @@ impl Core {
         self.settle_fenced(peer);
     }
 
-    /// Goes on with what waited for lanes to be fenced.
+    /// Goes on with messages and commands that waited for lanes to be fenced.
     fn settle_fenced(&mut self, peer: u32) {
         self.send_again(peer);
         self.go_on_towards(peer);

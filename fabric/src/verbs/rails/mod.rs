@@ -4,7 +4,7 @@
 //!   in order, and different pairs use different devices.
 //! * Puts and gets go by any lane (`stripes`), long ones in pieces by all.
 //! * Counts, atomics and task lists go by the first lane, because the atomics of two devices are not atomic with respect to each
-//!   other. A rank that has such a command for a peer that the first lane does not reach any more loses that peer.
+//!   other. A rank that has such a command for a peer that the first lane does not reach any more marks it as failed.
 //!
 //! **A lane that fails** is left by both ranks (`leaving`): each destroys its queue pair, delivers what came by it, and says so.
 //! Once both have, nothing comes by it any more. Puts and gets that it did not complete then go by other lanes, and messages go
@@ -29,8 +29,8 @@ use crate::{
 };
 
 impl Core {
-    /// Checks that a command for the first lane can go. A peer that has others only is lost. Before a connection is open its
-    /// lanes are not known, and the command waits.
+    /// Checks that a command for the first lane can go. A peer that has only others is marked as failed. Before a connection is
+    /// open its lanes are not known, and the command waits.
     pub(super) fn need_first(&mut self, peer: u32) -> Result<(), Stall> {
         let link = self.links[index(peer)].as_deref();
         let has_first = |link: &Link| !link.open || !link.is_wide() || link.lanes_at_work().has(0);

@@ -242,7 +242,7 @@ impl Core {
         }
     }
 
-    /// Moves by other lanes what fenced lanes have not moved.
+    /// Moves by other lanes the pieces that fenced lanes have not moved.
     pub(super) fn go_on_towards(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
         let fenced = link.fences.fenced();

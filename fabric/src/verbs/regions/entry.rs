@@ -86,7 +86,7 @@ impl Entry {
         [head, self.place.address, self.len, more, last, sum(words)]
     }
 
-    /// Returns what was read, or `None` if it was read while it was written.
+    /// Returns the entry, or `None` if it was read while it was written.
     pub(in super::super) fn parse(words: [u64; ENTRY_LEN / 8]) -> Option<Self> {
         let [head, address, len, more, last, check] = words;
         if words != [0; ENTRY_LEN / 8] && check != sum([head, address, len, more, last]) {

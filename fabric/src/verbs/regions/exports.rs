@@ -278,6 +278,7 @@ impl Dropped {
     }
 
     fn take(&self) -> Vec<u32> {
+        // Clear the flag before taking the slots: a region that is dropped afterwards sets it again.
         self.any.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner))
     }

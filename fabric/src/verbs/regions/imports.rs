@@ -26,7 +26,7 @@ pub(in super::super) struct Imports {
     known: BTreeMap<u32, Entry>,
     /// Slots whose entries came with a name, and so have a key for the first device only.
     narrow: BTreeSet<u32>,
-    /// Slots that are being looked up; true if what is read may be out of date.
+    /// Slots that are being looked up; true if the entry that is read may be out of date.
     asked: BTreeMap<u32, bool>,
     /// The slots of names; `None` while the owner has not answered.
     names: BTreeMap<u64, Option<u32>>,
@@ -107,7 +107,7 @@ impl Imports {
         self.names.values().filter(|slot| slot.is_none()).count()
     }
 
-    /// Forgets what was read, because there is another connection. The owner knows which names it was asked for, and answers
+    /// Forgets the entries, because there is another connection. The owner knows which names it was asked for, and answers
     /// those.
     pub(in super::super) fn renew(&mut self) {
         self.known.clear();

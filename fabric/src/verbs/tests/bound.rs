@@ -9,7 +9,7 @@ use crate::{
     verbs::{doors::Doors, mesh::Mesh, rail::Rail, way::To},
 };
 
-/// Makes a queue pair on each rank for each other one. Returns these, and what each rank tells of them.
+/// Makes a queue pair on each rank for each other one. Returns these, and the doors that each rank shows.
 fn made(ranks: &mut Ranks) -> (Vec<Mesh>, Vec<Option<Doors>>) {
     let others = u32::try_from(ranks.all.len() - 1).unwrap();
     let made = (0..ranks.all.len()).map(|rank| {

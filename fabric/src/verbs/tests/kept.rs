@@ -1,4 +1,4 @@
-//! Devices that do not release objects, or that refuse buffers. What they keep is not used for anything else.
+//! Devices that do not release objects, or that refuse buffers. Objects that they keep are not used for anything else.
 
 use super::{Core, Driver, LONG, Peer, Ranks, To, io};
 use crate::{connect::Event, verbs::rail::Rail};

@@ -24,7 +24,7 @@ use crate::{
     offload::{self, RemoteCounter},
 };
 
-/// Ranks, and what their sinks have received.
+/// Ranks, and the events that their sinks have received.
 struct Ranks {
     all: Vec<Verbs>,
     ears: Vec<Ears>,
