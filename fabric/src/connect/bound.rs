@@ -1,9 +1,9 @@
 //! Connections that both ranks know from the start. Each lists its queue pairs in its address, so both bind theirs (connect them
 //! to the other's) without a message.
 //!
-//! A rank may bind its queue pairs long before the peer does, and what it posts meanwhile is lost when its device gives up. So it
-//! only posts a greeting at first. It opens when its greeting was acknowledged *and* the peer's has arrived. Then both have
-//! bound, and neither has posted data of its users to queue pairs that are given up.
+//! A rank may bind its queue pairs long before the peer does, and requests that it posts meanwhile are lost when its device gives
+//! up. So it only posts a greeting at first. It opens when its greeting was acknowledged *and* the peer's has arrived. Then both
+//! have bound, and neither has posted data of its users to queue pairs that are given up.
 //!
 //! * A rank whose greeting is not acknowledged gives up its queue pairs, and asks by datagrams as if they had never existed. A
 //!   rank that is asked gives up its own, too.
@@ -43,7 +43,7 @@ impl Connection {
         }
     }
 
-    /// Handles the peer's greeting: it has bound its queue pairs, and accepts now what it did not before.
+    /// Handles the peer's greeting: it has bound its queue pairs, and accepts requests from now on.
     pub(super) fn hear_greeting(&mut self, cx: &mut Context<'_>) {
         if self.answered {
             return self.open(cx);

@@ -19,8 +19,8 @@
 //! ones. If two requests cross, the client's is the greater: the server answers it and drops its own.
 //!
 //! **Lives are numbered**, too (incarnations). A message names the sender's life and the receiver's. One for or from an earlier
-//! life changes nothing, and one from a later life ends what was with the earlier. A first request does not know the peer's life
-//! yet and names none. It counts as long as no connection was [`Ready`](State::Ready) with the life that it comes from.
+//! life changes nothing, and one from a later life ends all connections of the earlier. A first request does not know the peer's
+//! life yet and names none. It counts as long as no connection was [`Ready`](State::Ready) with the life that it comes from.
 
 mod bound;
 mod limits;
@@ -137,7 +137,7 @@ pub enum Action {
     Send(Message),
     /// Post an empty request to the queue pairs, and report [`Event::Answered`] when the peer's have acknowledged it.
     Greet,
-    /// Post to the queue pairs, beginning with what waited.
+    /// Post to the queue pairs, beginning with everything that waited.
     Open,
     /// Post no more to the queue pairs, and report [`Event::Quiet`] when everything posted has arrived.
     Quiesce,
@@ -357,7 +357,7 @@ impl Connection {
     fn handle_drain(&mut self, message: &Message, cx: &mut Context<'_>) {
         let ours = message.id == self.attempt;
         match self.state {
-            // The peer drains what it found ready, so RTU, or the acknowledgment of the greeting, is only late.
+            // The peer drains a connection that it found ready, so RTU, or the acknowledgment of the greeting, is only late.
             State::RepSent | State::Bound | State::Ready if ours => self.drain(true, cx),
             State::Draining if ours => {
                 self.asked = true;

@@ -173,7 +173,7 @@ mod tests {
     /// Sender, number and content of a parcel, and the answer.
     type Flying = (usize, Option<(u32, u32)>, u32);
 
-    /// Two sides, and what is in flight between them.
+    /// Two sides, and the datagrams in flight between them.
     struct Pair {
         sides: [Parcels; 2],
         pushed: [u32; 2],

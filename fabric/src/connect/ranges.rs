@@ -21,7 +21,7 @@ pub(crate) struct Ranges(Vec<(u32, u32)>);
 pub(crate) enum BadRanges {
     /// The bytes end too early.
     Short,
-    /// A number is too large for what it stands for.
+    /// A number is out of its range.
     Range,
     /// A range is empty.
     Order,
