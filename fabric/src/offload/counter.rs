@@ -1,9 +1,9 @@
 //! A counter: three words of a region that its owner's driver allocated.
 //!
-//! * The first word is the count, without what the third has.
+//! * The first word is the count, without the part in the third.
 //! * The second is the least threshold that the owner waits for, inverted so that 0 means none. A rank that adds sees from it
 //!   whether to wake the owner.
-//! * The third is what the owner's processor has counted, for itself or because a peer asked for it, where an adapter counts for
+//! * The third has the counts of the owner's processor, for itself or because a peer asked for it, where an adapter counts for
 //!   peers. It is separate because the atomics of adapter and processor are not atomic with respect to each other.
 //!
 //! The owner stores its threshold and then reads the count. A rank that adds does so and then reads the threshold. All of this is
@@ -241,7 +241,7 @@ impl fmt::Debug for Counter {
 pub(crate) trait Word {
     fn load(&self) -> u64;
     fn store(&self, value: u64);
-    /// Returns what it was before.
+    /// Adds, and returns the value before.
     fn fetch_add(&self, by: u64) -> u64;
     /// Reads a word that only this thread writes.
     fn own(&self) -> u64;

@@ -35,7 +35,7 @@ pub use task::{Action, Landing, Pair, Target, Task, When};
 pub(crate) use watches::Watches;
 
 /// Returns how many tasks may wait where there is room for `operations` triggered operations. That is one for four of them, since
-/// most tasks need about as many. If there are few, it is one for each, up to eight. The host retries what finds no room.
+/// most tasks need about as many. If there are few, it is one for each, up to eight. The host retries tasks that find no room.
 pub(crate) const fn tasks_for(operations: u32) -> usize {
     match operations {
         0..8 => operations as usize,
