@@ -1,4 +1,4 @@
-//! `cargo xtask book`: the book is built, and its snippets are compiled and run.
+//! `cargo xtask book`: builds the book, and compiles and runs its snippets.
 
 use std::path::{Path, PathBuf};
 

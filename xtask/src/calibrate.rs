@@ -1,7 +1,7 @@
 //! `cargo xtask bench calibrate`: does the simulator predict this machine?
 //!
-//! Six constants are taken from five figures measured on shared memory; then what was measured and what was not is predicted,
-//! and both are shown side by side.
+//! Six constants are fitted to five figures measured on shared memory. Then the simulator predicts measured figures, including
+//! some that were not fitted, and both are printed side by side.
 
 use std::{
     fs,
@@ -58,27 +58,27 @@ struct Tools {
     target: PathBuf,
 }
 
-/// What was measured, and how the simulator is asked for the same.
+/// A measured figure, and the simulation that predicts it.
 struct Figure {
     name: String,
     value: f64,
     words: Vec<String>,
-    /// From the simulator's figure to the measured unit.
+    /// The simulator's figure, and the factor to the measured unit.
     field: &'static str,
     scale: f64,
-    /// Added to it: what is not communication.
+    /// Time to add that is not communication.
     plus: f64,
 }
 
 struct Measured {
-    /// One way, in µs, of 8, 4 096, 65 536 and 1 048 576 bytes.
+    /// Time one way, in µs, of 8, 4 096, 65 536 and 1 048 576 bytes.
     one_way: [f64; 4],
-    /// Million messages of 8 bytes per second.
+    /// Millions of messages of 8 bytes per second.
     rate: f64,
     figures: Vec<Figure>,
 }
 
-/// Whole messages up to the length that the real chooser sends whole.
+/// Arguments of a prediction. Messages are eager up to the length up to which the real chooser makes them eager.
 const PREDICTED: [&str; 6] = [
     "--ranks",
     "2",
@@ -88,7 +88,7 @@ const PREDICTED: [&str; 6] = [
     "--model",
 ];
 
-/// What the model leaves out, and where that shows.
+/// Effects that the model leaves out, and where they show.
 const REASONS: &str = "
 Where it is off by more than a quarter: 256 KiB lie in the caches and are moved by both processors at a time, which makes them
 faster than the slope from 64 KiB to 1 MiB; in a stream of long messages the processor that copies one cannot begin the next,
@@ -164,7 +164,8 @@ impl Tools {
         })
     }
 
-    /// A step of the halo example without overlap: what it computes is taken from it, how long its exchange takes is predicted.
+    /// A step of the halo example without overlap. Its computation is taken from the measurement, and the time of its exchange
+    /// is predicted.
     fn halo_step(&self, n: usize) -> Result<Figure, String> {
         let (halo, n_text) = (self.halo.display().to_string(), n.to_string());
         let words = [
@@ -193,7 +194,7 @@ impl Tools {
         })
     }
 
-    /// Two ranks on two processors; the last line of JSON.
+    /// Runs two ranks on two processors, and returns the last line of JSON.
     fn job(&self, words: &[&str]) -> Result<Value, String> {
         let mut command = Command::new(&self.ripstop);
         command
@@ -238,9 +239,9 @@ impl Figure {
 }
 
 impl Measured {
-    /// o_r is what limits the rate, and o_s half of it; L is what is left of a short message's time. A byte crosses at the slope
-    /// of long messages, and is copied, at both ends, at what the slope of short ones has on top of that;
-    /// what a message of 64 KiB takes beyond all this is the cost of a get.
+    /// Fits the constants. o_r limits the rate, and o_s is half of it. L is the rest of a short message's time. The time per
+    /// byte is the slope of long messages; the additional slope of short messages is the copy at both ends. What a message of
+    /// 64 KiB takes beyond all this is the cost of a get.
     fn fit(&self) -> String {
         let [short, eager, long, longest] = self.one_way;
         let recv_ns = 1e3 / self.rate;
@@ -249,7 +250,7 @@ impl Measured {
         let byte_ps = (longest - long) * 1e6 / (SIZES[3] - SIZES[2]) as f64;
         let eager_ps = (eager - short) * 1e6 / (SIZES[1] - SIZES[0]) as f64;
         let copy_byte_ps = ((eager_ps - byte_ps) / 2.0).max(0.0);
-        // An offer, two ways for the get, and the word that it is done do not delay the receiver: three times L in all.
+        // The offer, the round trip of the get, and the notice of its end do not delay the receiver: three times L in all.
         let hops_ns = 3.0 * latency_ns + 2.0 * (send_ns + recv_ns);
         let access_ns = (long * 1e3 - SIZES[2] as f64 * byte_ps / 1e3 - hops_ns).max(0.0);
         format!(

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: everything that must hold before a change goes in. Quick steps come first.
+//! `cargo xtask ci`: every check that a change must pass. Quick steps come first.
 
 use crate::{
     book, examples, loom,
@@ -7,12 +7,12 @@ use crate::{
     tidy, vm,
 };
 
-/// Leaves out, and names, the tests under launchers that are not installed.
+/// Runs the gate. Tests under launchers that are not installed are left out and named.
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     steps(gate, Missing::LeaveOut)
 }
 
-/// Installs the launchers that tests start ranks under first.
+/// Runs the gate, and first installs the launchers under which tests start ranks.
 pub(crate) fn run_installing(gate: &mut Gate) -> Result<(), String> {
     steps(gate, Missing::Install)
 }

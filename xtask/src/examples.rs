@@ -1,10 +1,10 @@
-//! `cargo xtask examples`: the examples as a user runs them, on 1, 2 and 4 ranks.
+//! `cargo xtask examples`: runs the examples on 1, 2 and 4 ranks, as a user would.
 
 use std::{fs, path::Path};
 
 use crate::step::{Gate, Task, target_dir};
 
-/// Names, and arguments that make the run short.
+/// Names of the examples, and arguments that make the run short.
 const EXAMPLES: [(&str, &[&str]); 5] = [
     ("hello", &[]),
     ("ring", &["--seconds", "0.2"]),
@@ -18,7 +18,7 @@ const EXAMPLES: [(&str, &[&str]); 5] = [
 
 const RANKS: [&str; 3] = ["1", "2", "4"];
 
-/// The command of the README, word for word, and then all examples as tests are built: quickly, and with all checks.
+/// Runs the command of the README, word for word. Then builds all examples like tests, quickly and with all checks.
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     let readme = "run --release -- run -n 4 --example halo";
     let words: Vec<&str> = readme.split(' ').collect();
@@ -36,11 +36,11 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     draw(gate, &built)
 }
 
-/// What nobody reads with the eyes: the picture, and lines for programs.
+/// Checks outputs that people do not read as text: the picture, and JSON lines.
 fn draw(gate: &mut Gate, built: &Path) -> Result<(), String> {
     let picture = built.join("examples/p3dfft.png");
     let path = picture.display().to_string();
-    // One of an earlier run is none of this one.
+    // A picture of an earlier run does not count.
     let _ = fs::remove_file(&picture);
     let args = ["--n", "24", "--iters", "1", "--json", "--png", &path];
     let name = "example p3dfft, a picture";

@@ -1,4 +1,4 @@
-//! `cargo xtask loom`: the models of what threads share, in every order that matters.
+//! `cargo xtask loom`: runs the models of what threads share, in every relevant order.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
 }
 
 fn model(gate: &mut Gate, package: &str) -> Result<(), String> {
-    // A target directory of its own: other flags would have everything built again, here and back.
+    // A target directory of its own: other flags would cause everything to be rebuilt, here and afterwards.
     let target = target_dir(&gate.root).join("loom").display().to_string();
     let task = Task::cargo(&["test", "-p", package, "--lib", "--profile", "swift", "loom"])
         .filtered()

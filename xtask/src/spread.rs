@@ -1,10 +1,10 @@
-//! What is said of several values: the median, the least and the greatest.
+//! A summary of several values: the median, the least and the greatest.
 
-/// Of one value at least.
+/// The spread of at least one value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) least: f64,
-    /// Of an even number, halfway between the two in the middle.
+    /// The median; with an even number of values, the mean of the two in the middle.
     pub(crate) median: f64,
     pub(crate) most: f64,
 }
@@ -24,7 +24,7 @@ impl Spread {
     }
 }
 
-/// Of no values, not a number.
+/// Returns the median, or NaN without values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     Spread::of(values).map_or(f64::NAN, |spread| spread.median)
 }

@@ -1,4 +1,4 @@
-//! One step after the other, each with its name and its time, until one fails.
+//! Runs steps one after the other, each with its name and its time, until one fails.
 
 use std::{
     env, fmt,
@@ -15,11 +15,11 @@ pub(crate) struct Gate {
     pub(crate) root: PathBuf,
     pub(crate) tally: Tally,
     done: Vec<(String, Duration)>,
-    /// One processor is taken: commands are to make do with what is left.
+    /// True while a long step takes one processor: commands must make do with the others.
     beside: bool,
 }
 
-/// A step that takes one processor, for long, and prints nothing until it is over.
+/// A step that takes one processor for long, and prints nothing until it ends.
 pub(crate) struct Long<'a> {
     pub(crate) name: &'a str,
     /// The command that runs it alone.
@@ -27,7 +27,7 @@ pub(crate) struct Long<'a> {
     pub(crate) work: Box<dyn FnOnce(&mut Tally) -> Ended + Send + 'a>,
 }
 
-/// How a long step went, and what it printed.
+/// The outcome of a long step, and its output.
 pub(crate) type Ended = (Result<(), String>, String);
 
 /// Tests counted over all runs.
@@ -47,7 +47,7 @@ pub(crate) struct Task {
 }
 
 impl Gate {
-    /// Runs the steps, then says how long each took and how many tests passed.
+    /// Runs the steps, then prints the time of each and the number of passed tests.
     pub(crate) fn open(steps: fn(&mut Self) -> Result<(), String>) -> Result<(), String> {
         let mut gate = Self {
             root: root(),
@@ -60,7 +60,7 @@ impl Gate {
         outcome
     }
 
-    /// A step that is a command.
+    /// Runs a step that is a command.
     pub(crate) fn run(&mut self, name: &str, task: &Task) -> Result<(), String> {
         let task = &self.fitted(task);
         println!("\n==> {name}: {task}");
@@ -68,7 +68,7 @@ impl Gate {
         self.close(name, took, &task.to_string(), outcome)
     }
 
-    /// A step that is a `cargo test`: its counts are added up.
+    /// Runs a step that is a `cargo test`, and adds up its counts.
     pub(crate) fn tests(&mut self, name: &str, task: &Task) -> Result<(), String> {
         let task = &self.fitted(task);
         println!("\n==> {name}: {task}");
@@ -76,7 +76,7 @@ impl Gate {
         self.close(name, took, &task.to_string(), outcome)
     }
 
-    /// A step that is code of ours; `repeat` is the command that runs it alone.
+    /// Runs a step that is code of this crate; `repeat` is the command that runs it alone.
     pub(crate) fn check(
         &mut self,
         name: &str,
@@ -100,7 +100,7 @@ impl Gate {
         self.close(name, took, repeat, outcome)
     }
 
-    /// Takes a long step and other steps at the same time. Both are carried to their ends, so that none is left running.
+    /// Runs a long step and other steps at the same time. Both run to completion, so that no process is left running.
     pub(crate) fn beside(
         &mut self,
         long: Long<'_>,
@@ -170,12 +170,12 @@ impl Gate {
 }
 
 impl Task {
-    /// `cargo` with these words.
+    /// Returns the command `cargo` with these words.
     pub(crate) fn cargo(words: &[&str]) -> Self {
         Self::new("cargo", words)
     }
 
-    /// A program with these words.
+    /// Returns the command of a program with these words.
     pub(crate) fn new(program: &str, words: &[&str]) -> Self {
         let words = [program]
             .iter()
@@ -189,13 +189,13 @@ impl Task {
         }
     }
 
-    /// With a variable set.
+    /// Sets a variable.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.env.push((name, value.into()));
         self
     }
 
-    /// Runs only some of the tests, by name.
+    /// Limits the command to some of the tests, by name.
     pub(crate) fn filtered(mut self) -> Self {
         self.filtered = true;
         self
@@ -235,7 +235,7 @@ impl Task {
     }
 }
 
-/// As it would be typed in a shell.
+/// Formats the command as it would be typed in a shell.
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in &self.env {
@@ -253,7 +253,7 @@ impl Tally {
         self.ignored += other.ignored;
     }
 
-    /// Adds a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ..`; any other line adds nothing.
+    /// Counts a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ..`; any other line adds nothing.
     pub(crate) fn add(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else {
             return;
@@ -274,12 +274,12 @@ impl Tally {
     }
 }
 
-/// Where cargo builds.
+/// Returns the folder where cargo builds.
 pub(crate) fn target_dir(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
 }
 
-/// Repeats and counts the output until the child ends.
+/// Prints and counts the output until the child ends.
 fn follow(
     child: &mut Child,
     lines: &Receiver<String>,
@@ -290,8 +290,8 @@ fn follow(
         match lines.recv_timeout(LOOK) {
             Ok(line) => {
                 println!("{line}");
-                // A rank that is a process of its own runs the same test binary with all other tests filtered out: its
-                // result is already in that of the binary it was started by.
+                // A rank that is a process of its own runs the same test binary with all other tests filtered out. Its result
+                // is already counted in that of the binary that started it.
                 if filtered || line.contains(" 0 filtered out") {
                     tally.add(&line);
                 }
@@ -299,7 +299,7 @@ fn follow(
             Err(RecvTimeoutError::Disconnected) => {
                 return child.wait().map_err(|why| why.to_string());
             }
-            // A process that a test left behind keeps the pipe open: that must not hang the gate.
+            // A process that a test left behind keeps the pipe open, which must not hang the gate.
             Err(RecvTimeoutError::Timeout) => {
                 if child.try_wait().map_err(|why| why.to_string())?.is_some() {
                     return Err(
@@ -355,7 +355,7 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 
-/// How often a silent child is asked whether it still runs.
+/// Interval at which a silent child is checked for its end.
 const LOOK: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(task.to_string(), "RUSTFLAGS='--cfg loom' cargo test 'a b'");
     }
 
-    /// A long step that ends so, beside others that do; and the gate afterwards.
+    /// Runs a long step with this outcome beside others with theirs; returns the gate afterwards.
     fn beside(long: Result<(), String>, others: Result<(), String>) -> (Result<(), String>, Gate) {
         let mut gate = Gate {
             root: root(),

@@ -1,19 +1,19 @@
-//! Collectives beside those of the peers: one launch for each, so that a part of the table can be had in seconds.
+//! Collectives beside those of the peers: one launch for each, so that a part of the table takes seconds.
 
 use super::contestant::Who;
 use super::figures::{Better, Job, Pick, Row, Target, words};
 
 const NAMES: [&str; 4] = ["barrier", "bcast", "all_reduce", "all_to_all"];
 
-/// Ranks, and the lengths that are measured with so many.
+/// Numbers of ranks, and the lengths that are measured with each.
 const LENGTHS: [(u32, &[u64]); 3] = [
     (2, &[8, 65_536, 1_048_576]),
     (4, &[8, 4096]),
     (8, &[8, 1024, 65_536]),
 ];
 
-/// Where more ranks than cores wait for each other, MPICH's wait without giving their core away: these must be far from that. It
-/// is not so of those that need not wait, such as short broadcasts.
+/// Collectives for which Ripstop must be far ahead of MPICH. With more ranks than cores, waiting ranks of MPICH do not yield
+/// their core. This makes no difference to collectives that need not wait, such as short broadcasts.
 const FAR: [(&str, u64, u32); 3] = [
     ("barrier", 0, 8),
     ("all_reduce", 1024, 8),
@@ -43,8 +43,9 @@ pub(super) fn jobs() -> Vec<Job> {
     jobs
 }
 
-/// With more ranks than cores, fewer calls: the peers need milliseconds for one. Not so for a short broadcast, whose root waits
-/// for nobody: with fewer calls than it may run ahead, this would be how long it takes until the others have a core.
+/// Measures a blocking collective. With more ranks than cores, it makes fewer calls, because the peers need milliseconds for
+/// one. A short broadcast is an exception: its root waits for no other rank. With fewer calls than it may run ahead, the result
+/// would be the time until the other ranks get a core.
 fn blocking(name: &'static str, size: u64, ranks: u32) -> Job {
     let crowded = ranks > 2;
     let pick = Pick::new("collective", "mean_us", Better::Lower)
@@ -73,16 +74,16 @@ fn blocking(name: &'static str, size: u64, ranks: u32) -> Job {
     }
 }
 
-/// The same figure, beside MPICH's alone.
+/// Returns a row with the same figure, beside MPICH's alone.
 fn far(label: &str, pick: &Pick) -> Row {
     let against = vec![(Who::Mpich, pick.clone())];
     let label = format!("{label} / {}", Who::Mpich.name());
     Row::new(label, pick, Target::ratio(against, FAR_LIMIT))
 }
 
-/// A collective and a computation that takes as long as it does alone, at the same time, with so many tests in it; each
-/// contestant has its own such computation. More ranks than cores compute one after the other. The share that is hidden has no
-/// limit: who waits for long alone has much to hide, and is slower all the same.
+/// Measures a collective together with a computation that takes as long as the collective alone, with `tests` tests. Each
+/// contestant has its own computation. More ranks than cores compute one after the other. The hidden share has no limit: a
+/// contestant whose collective alone is slow has much to hide, and is slower all the same.
 fn hidden(ranks: u32, size: u64, tests: u64) -> Job {
     let names = ["bcast", "all_reduce", "all_to_all"];
     let tested = match tests {
@@ -115,7 +116,7 @@ fn hidden(ranks: u32, size: u64, tests: u64) -> Job {
     overlapping(&args, tests, rows.collect()).on(ranks)
 }
 
-/// What four ranks need on two cores for an exchange that does not block, before anything is computed beside it.
+/// Measures what four ranks on two cores need for a non-blocking exchange, without a computation.
 fn crowded_exchange() -> Job {
     let pick = Pick::new("collective", "pure_us", Better::Lower)
         .with("collective", "all_to_all")

@@ -1,4 +1,4 @@
-//! Who is compared: how each is found, built and started.
+//! The contestants: how each is found, built and started.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ pub(super) enum Who {
     Mpich,
     /// Debian's Open MPI.
     OpenMpi,
-    /// Ripstop as it comes.
+    /// Ripstop with default settings.
     Ours,
     /// Ripstop with `RIPSTOP_PROGRESS=inline`.
     OursInline,
-    /// FFTW's own MPI layer, over Open MPI, which is the one that Debian builds it with.
+    /// FFTW's own MPI layer, over Open MPI, because Debian builds it with that.
     Fftw,
     /// `line.c`: a bare cache line between two cores.
     Line,
@@ -40,7 +40,7 @@ impl Who {
         matches!(self, Self::Ours | Self::OursInline)
     }
 
-    /// The command of this contestant for a job; `None` when it takes no part in it.
+    /// Returns the command of this contestant for a job; `None` if it takes no part in it.
     pub(super) fn command(self, job: &Job, paths: &Paths) -> Option<Command> {
         match self {
             Self::Line => Some(Command::new(paths.peer_program("line", self))),
@@ -66,7 +66,7 @@ impl Who {
             (Self::OpenMpi, false) => command.args(["--oversubscribe", "--bind-to", "none"]),
             _ => &mut command,
         };
-        // Without these Open MPI refuses to start for root, as in a container.
+        // Without these options, Open MPI refuses to start for root, as in a container.
         command
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -89,7 +89,7 @@ fn our_command(job: &Job, paths: &Paths) -> Command {
     command
 }
 
-/// Where sources, built peers and our own binaries lie.
+/// Paths of sources, built peers and our own binaries.
 #[derive(Debug)]
 pub(super) struct Paths {
     workspace: PathBuf,
@@ -103,7 +103,7 @@ impl Paths {
     pub(super) fn find(workspace: &Path) -> Self {
         let target =
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
-        // The contestants are started from elsewhere than the shell that set a relative directory.
+        // Absolute paths, because contestants are started in another folder than the shell that set a relative one.
         let target = std::path::absolute(&target).unwrap_or(target);
         let release = target.join("release");
         Self {
@@ -123,7 +123,7 @@ impl Paths {
         self.release.join("examples").join(name)
     }
 
-    /// What is missing for a contestant in a job, in words.
+    /// Describes what is missing for a contestant in a job.
     pub(super) fn not_built(&self, who: Who, job: &Job) -> Option<String> {
         match who {
             Who::Ours | Who::OursInline => self.ours_not_built(job),
@@ -145,12 +145,12 @@ impl Paths {
     }
 }
 
-/// Cores this process may run on.
+/// Returns the number of cores that this process may use.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Says how to install the peers, if they are not there. Nothing is ever installed from here.
+/// Returns an error with the command to install the peers if they are missing. Nothing is ever installed here.
 pub(super) fn require_peers() -> Result<(), String> {
     let needed = [
         "cc",
@@ -187,7 +187,7 @@ pub(super) fn build_peers(paths: &Paths) -> Result<(), String> {
             compile(&format!("mpicc.{}", who.name()), program, who, paths, &[])?;
         }
     }
-    // Who has no FFTW misses one comparison.
+    // Without FFTW, only one comparison is missing.
     let fftw = ["-lfftw3_mpi", "-lfftw3"];
     if let Err(message) = compile("mpicc.openmpi", "fftw", Who::OpenMpi, paths, &fftw) {
         report::note(&message);
@@ -195,9 +195,9 @@ pub(super) fn build_peers(paths: &Paths) -> Result<(), String> {
     compile("cc", "line", Who::Line, paths, &[])
 }
 
-/// The same for all, and no `-march`: rustc builds for the baseline of the architecture too.
+/// Options that are the same for all. No `-march`, because rustc builds for the baseline of the architecture too.
 ///
-/// The last one silences a false alarm that MPICH's `MPI_STATUSES_IGNORE`, an invented address, provokes.
+/// The last option silences a false alarm that MPICH's `MPI_STATUSES_IGNORE`, an invented address, provokes.
 const C_FLAGS: [&str; 6] = [
     "-std=c11",
     "-D_GNU_SOURCE",
@@ -234,7 +234,7 @@ fn compile(
     ))
 }
 
-/// Builds the command and the examples; an error is the reason why our side has no figures.
+/// Builds the command and the examples. An error is the reason why our side has no figures.
 pub(super) fn build_ours(paths: &Paths) -> Result<(), String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)

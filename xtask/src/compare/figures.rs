@@ -1,11 +1,11 @@
-//! What is measured and what it must reach: the table of targets as data.
+//! The figures that are measured, and their targets, as a table of data.
 
 use serde_json::Value;
 
 use super::contestant::{Who, cores};
 use super::{collectives, windows};
 
-/// One launch per contestant and repeat, and the rows of the table that come from it.
+/// A job: one launch per contestant and repeat, and the rows of the table that come from it.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) group: &'static str,
@@ -19,7 +19,7 @@ pub(super) struct Job {
     pub(super) rows: Vec<Row>,
 }
 
-/// Which of our programs a job starts.
+/// The program that a job starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ours {
     /// `ripstop perf ...`
@@ -38,7 +38,7 @@ pub(super) struct Row {
     pub(super) target: Target,
 }
 
-/// What the ratio of ours to the best of `against` must be; without `against`, what the figure itself must be.
+/// The limit on the ratio of ours to the best of `against`; without `against`, the limit on the figure itself.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) against: Vec<(Who, Pick)>,
@@ -50,7 +50,7 @@ pub(super) struct Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Ratio,
-    /// Of percentages, which may be 0, the difference; it is shown, and has no limit.
+    /// The difference of percentages, which may be 0. It is shown, and has no limit.
     Difference,
 }
 
@@ -68,13 +68,13 @@ impl Target {
         }
     }
 
-    /// A limit of the figure alone.
+    /// Sets a limit on the figure alone.
     const fn alone(limit: f64) -> Self {
         Self::ratio(Vec::new(), limit)
     }
 }
 
-/// Which figure to take from the records of a launch.
+/// Selects a figure from the records of a launch.
 #[derive(Clone, Debug)]
 pub(super) struct Pick {
     wanted: Vec<(&'static str, Value)>,
@@ -82,7 +82,7 @@ pub(super) struct Pick {
     pub(super) better: Better,
 }
 
-/// Which way a figure improves.
+/// The direction in which a figure improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Better {
     Lower,
@@ -90,7 +90,7 @@ pub(super) enum Better {
 }
 
 impl Better {
-    /// The better of two figures.
+    /// Returns the better of two figures.
     pub(super) fn of(self, one: f64, other: f64) -> f64 {
         match self {
             Self::Lower => one.min(other),
@@ -121,12 +121,12 @@ impl Pick {
 }
 
 impl Row {
-    /// Ours against the better of the two peers, by the same figure.
+    /// Makes a row of ours against the better of the two peers, by the same figure.
     pub(super) fn against_peers(label: impl Into<String>, pick: &Pick, limit: f64) -> Self {
         Self::new(label, pick, Target::ratio(Self::peers(pick), limit))
     }
 
-    /// The same figure of both peers.
+    /// Selects the same figure of both peers.
     pub(super) fn peers(pick: &Pick) -> Vec<(Who, Pick)> {
         PEERS.map(|peer| (peer, pick.clone())).to_vec()
     }
@@ -170,7 +170,7 @@ impl Job {
         }
     }
 
-    /// Figures that have a limit of their own and no peer beside them; `args` and the time they take are ours alone.
+    /// Makes a job of figures with a limit of their own and no peer beside them; `args` and their time are ours alone.
     fn alone(group: &'static str, args: &str, rows: Vec<Row>) -> Self {
         Self {
             peer_program: None,
@@ -202,10 +202,10 @@ impl Job {
     }
 }
 
-/// The jobs whose group is in `only`, or all when it is empty; of these, the rows whose names have one of `rows` in them.
+/// Returns the jobs whose group is in `only`, or all if it is empty; of these, the rows whose names contain one of `rows`.
 ///
 /// # Errors
-/// Names the group that does not exist, or the text that is in no row.
+/// Names the group that does not exist, or the text that no row contains.
 pub(super) fn catalogue(only: &[String], rows: &[String]) -> Result<Vec<Job>, String> {
     let jobs = all();
     if let Some(unknown) = only
@@ -224,7 +224,7 @@ pub(super) fn catalogue(only: &[String], rows: &[String]) -> Result<Vec<Job>, St
     with_rows(jobs, rows)
 }
 
-/// Those of the jobs that have such rows, and no others in them.
+/// Keeps the jobs that have such rows, with no other rows.
 fn with_rows(mut jobs: Vec<Job>, texts: &[String]) -> Result<Vec<Job>, String> {
     let labels = || jobs.iter().flat_map(|job| &job.rows).map(|row| &row.label);
     if let Some(unknown) = texts
@@ -335,7 +335,7 @@ fn rate() -> Job {
     )
 }
 
-/// Ours with 10 000 messages in front against ours with none; the peers' figures stand beside it.
+/// Compares ours with 10 000 messages in front with ours without; the peers' figures stand beside it.
 fn matching() -> Job {
     let pick = |kind: &str, depth: u64| {
         Pick::new("matching", "median_us", Better::Lower)
@@ -357,7 +357,7 @@ fn matching() -> Job {
     )
 }
 
-/// The mean, not the median: with more ranks than cores most samples are near nothing and a few are whole time slices.
+/// Compares the mean, not the median: with more ranks than cores, most samples are near zero and a few are whole time slices.
 fn ring() -> Job {
     let mut rows = Vec::new();
     for program in ["ring", "token", "barrier"] {
@@ -378,7 +378,7 @@ fn ring() -> Job {
     }
 }
 
-/// The peers are taken by the better of their two versions, with overlap and without.
+/// The peers count with the better of their two versions, with and without overlap.
 fn halo(n: u64, steps: u64) -> Job {
     let theirs = Pick::new("halo", "median_us", Better::Lower).with("n", n);
     let ours = theirs.clone().with("mode", "overlap");
@@ -396,7 +396,7 @@ fn halo(n: u64, steps: u64) -> Job {
     }
 }
 
-/// There and back on FFTW's grid, slabs. FFTW waits for its transposes; so do we in the first row.
+/// There and back on FFTW's grid, in slabs. FFTW waits for its transposes, and so does Ripstop in the first row.
 fn p3dfft(n: u64, ranks: u32, iters: u64) -> Job {
     let pick = |program| Pick::new(program, "median_us", Better::Lower).with("n", n);
     let row = |mode: &str| {
@@ -446,7 +446,7 @@ fn idle(ranks: u32) -> Job {
     Job::alone("idle", "idle --seconds 5", rows).on(ranks)
 }
 
-/// When a transfer ended, as a share of the computation that went on at one side without touching the runtime.
+/// The end of a transfer, as a share of the computation during which one side does not touch the runtime.
 fn overlap() -> Job {
     let row = |busy: &str| {
         let pick = Pick::new("overlap", "done_share", Better::Lower).with("busy", busy);

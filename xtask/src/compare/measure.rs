@@ -1,4 +1,4 @@
-//! Running the contestants in turns and collecting what they print.
+//! Runs the contestants in turns and collects their output.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ impl Table {
         self.launches.values().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// The best figure among the matching records of one launch.
+    /// Returns the best figure among the matching records of one launch.
     pub(super) fn value(&self, who: Who, pick: &Pick, repeat: usize) -> Option<f64> {
         let records = self.launches.get(&who)?.get(repeat)?.as_ref().ok()?;
         let matching = records.iter().filter(|record| pick.matches(record));
@@ -32,7 +32,7 @@ impl Table {
         values.reduce(|one, other| pick.better.of(one, other))
     }
 
-    /// Why a contestant has no figure.
+    /// Returns why a contestant has no figure.
     pub(super) fn reason(&self, who: Who) -> String {
         let failed = self
             .launches
@@ -46,7 +46,7 @@ impl Table {
     }
 }
 
-/// Every contestant once per repeat; `ours` is the reason why our side cannot run, if it cannot.
+/// Runs every contestant once per repeat; `ours` is the reason why our side cannot run, if it cannot.
 pub(super) fn in_turns(
     job: &Job,
     paths: &Paths,
@@ -76,7 +76,7 @@ fn launch(who: Who, job: &Job, paths: &Paths) -> Launch {
     }
 }
 
-/// Runs a command to its end and returns its JSON lines, with the wall time as one more record.
+/// Runs a command to completion and returns its JSON lines, with the wall time as one more record.
 #[expect(
     clippy::disallowed_methods,
     reason = "the wall time of a launch is what is measured"
@@ -105,7 +105,7 @@ fn timed(who: Who, command: Command) -> Launch {
     Ok(records)
 }
 
-/// A launch that hangs must not take the whole comparison with it.
+/// Time limit of a launch, so that one that hangs does not stop the whole comparison.
 const LAUNCH_SECONDS_MAX: &str = "120";
 
 fn guarded(command: &Command) -> Command {

@@ -72,7 +72,7 @@ fn workspace() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 
-/// What a reader must know to judge the figures: how many cores, and whether somebody else was using them.
+/// Describes the machine, so that a reader can judge the figures: its cores, and whether they were busy with other work.
 fn machine() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or("?").to_owned();
@@ -82,7 +82,7 @@ fn machine() -> String {
     )
 }
 
-/// The contestants of a job in the order of the first repeat; each later repeat starts one further on.
+/// Returns the contestants of a job in the order of the first repeat; each later repeat starts one further on.
 fn rotated(contestants: &[Who], repeat: usize) -> impl Iterator<Item = Who> {
     let start = repeat % contestants.len().max(1);
     contestants

@@ -15,7 +15,7 @@ cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--js
   --peers-only  MPICH and Open MPI alone
 ";
 
-/// What to measure, how often, and where the records go.
+/// What to measure, the number of repeats, and the file for the records.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) only: Vec<String>,
@@ -28,7 +28,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// `None` when help was asked for.
+    /// Parses the arguments; `None` if help was asked for.
     pub(super) fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let mut options = Self {
             only: Vec::new(),

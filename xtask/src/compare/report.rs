@@ -12,7 +12,7 @@ use super::figures::{Better, By, Job, Pick, Row, Target};
 use super::measure::Table;
 use crate::spread::Spread;
 
-/// A row of the table, worked out.
+/// A computed row of the table.
 #[derive(Debug)]
 pub(super) struct Outcome {
     label: String,
@@ -55,7 +55,8 @@ impl Outcome {
     }
 }
 
-/// Ours to, or less, the best of the others in the same repeat; none unless every one of them has a figure there.
+/// Computes the ratio, or the difference, of ours to the best of the others in the same repeat; `None` unless each has a figure
+/// there.
 fn ratio(row: &Row, table: &Table, repeat: usize) -> Option<f64> {
     let ours = table.value(row.who, &row.ours, repeat)?;
     if row.target.against.is_empty() {
@@ -115,7 +116,7 @@ fn verdict(row: &Row, table: &Table, ratio: Option<Spread>) -> String {
     if met { "met" } else { "MISSED" }.to_owned()
 }
 
-/// The table as text, one line per row.
+/// Formats the table, one line per row.
 pub(super) fn table(outcomes: &[Outcome]) -> String {
     let longest = outcomes.iter().map(|outcome| outcome.label.chars().count());
     let width = longest.max().unwrap_or(0).max(LABEL) + 2;
@@ -148,7 +149,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Of the first column, at least.
+/// Least width of the first column.
 const LABEL: usize = 32;
 
 fn spread_text(ratio: Spread) -> String {
@@ -164,7 +165,7 @@ fn figure_text(value: Option<f64>) -> String {
     }
 }
 
-/// Every record of a job with the contestant and the repeat it came from.
+/// Returns every record of a job with its contestant and repeat.
 pub(super) fn records(job: &Job, table: &Table) -> Vec<Value> {
     let mut lines = Vec::new();
     for (who, launches) in &table.launches {
@@ -215,7 +216,7 @@ pub(super) fn say(text: &str) -> Result<(), String> {
         .map_err(|error| format!("cannot print: {error}"))
 }
 
-/// As [`say`], and a new line.
+/// Like [`say`], with a newline.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -223,7 +224,7 @@ pub(super) fn say_line(text: &str) -> Result<(), String> {
     say(&format!("{text}\n"))
 }
 
-/// Tells a waiting human what is going on; nobody minds if it cannot be read.
+/// Tells a waiting user what is going on. It is no error if the output is closed.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -236,7 +237,7 @@ mod tests {
     use crate::compare::figures::catalogue;
     use crate::compare::measure::Table;
 
-    /// A rate job in which MPICH, Open MPI and we reach these figures, one per repeat.
+    /// Makes a rate job in which MPICH, Open MPI and Ripstop reach these figures, one per repeat.
     fn rates(mpich: &[f64], openmpi: &[f64], ours: Option<&[f64]>) -> Outcome {
         let launch = |rates: &[f64]| {
             rates

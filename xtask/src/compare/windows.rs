@@ -6,7 +6,7 @@ pub(super) fn jobs() -> impl Iterator<Item = Job> {
     times().into_iter().chain(streams())
 }
 
-/// Epochs of both ranks, and operations of one: the time of each in the median.
+/// Makes a job of epochs of both ranks, or of operations of one, and takes the median time.
 fn times() -> [Job; 7] {
     let programs = [
         ("pscw", "8,4096,65536", 0.5),
@@ -20,7 +20,7 @@ fn times() -> [Job; 7] {
     programs.map(|(program, sizes, limit)| rma(program, sizes, "median_us", limit))
 }
 
-/// Many operations at a time: bytes in a second.
+/// Makes a job of many operations at a time, and takes the bytes per second.
 fn streams() -> [Job; 2] {
     ["put-stream", "get-stream"].map(|program| {
         rma(

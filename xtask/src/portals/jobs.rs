@@ -1,6 +1,6 @@
-//! What is run, and what is compared.
+//! The jobs, and the figures that are compared.
 
-/// One kind of job: how it is started.
+/// One kind of job, and how it is started.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     pub(super) settings: &'static [(&'static str, &'static str)],
@@ -8,7 +8,7 @@ pub(super) struct Kind {
     pub(super) ranks: u32,
 }
 
-/// A figure of the lines of a kind, or its quotient with that of another kind, and what it should be.
+/// A figure of the lines of a kind, or its quotient with that of another kind, and its target.
 pub(super) struct Ratio {
     pub(super) group: &'static str,
     pub(super) what: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Ratio {
 pub(super) enum Asked {
     AtMost(f64),
     AtLeast(f64),
-    /// It is there to be read.
+    /// No target; the figure is only shown.
     Nothing,
 }
 
@@ -32,21 +32,21 @@ const MPC: (&str, &str) = ("RIPSTOP_PORTALS_COMPAT", "mpc");
 const COPY: (&str, &str) = ("RIPSTOP_EAGER_MAX", "8192");
 const NO_COPY: (&str, &str) = ("RIPSTOP_EAGER_MAX", "0");
 const GET: (&str, &str) = ("RIPSTOP_RENDEZVOUS", "get");
-/// Bytes per second of each rail: what processors copy for four of them must not be the limit.
+/// Bytes per second of each rail, few enough that the processors that copy for four rails are not the limit.
 const RATE: (&str, &str) = ("RIPSTOP_PORTALS_RATE", "150000000");
 const TWO_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1");
 const THREE_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2");
 const FOUR_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2,3");
-/// From one byte on, to see from which length on it gains.
+/// Lengths from one byte on, to find the length from which several rails gain.
 const TAGS: (&str, &str) = ("RIPSTOP_PORTALS_TAGS", "1");
 const NO_TAGS: (&str, &str) = ("RIPSTOP_PORTALS_TAGS", "off");
 const GENERIC: (&str, &str) = ("RIPSTOP_PORTALS_MODE", "generic");
 
 const LISTS: (&str, &str) = ("RIPSTOP_COLLECTIVES", "lists");
-/// The least that the driver takes: two slabs, of two of the longest messages each, and eight events.
+/// The least memory that the driver accepts: two slabs, of two of the longest messages each, and eight events.
 const TWO_SLABS: (&str, &str) = ("RIPSTOP_PORTALS_SLABS", "2x131328");
 const EIGHT_EVENTS: (&str, &str) = ("RIPSTOP_PORTALS_EVENTS", "8");
-/// Adapters have the second processor for themselves, and ranks the first one.
+/// Adapters use the second processor alone, and ranks the first one.
 pub(super) const CORE: (&str, &str) = ("RIPSTOP_PORTALS_CORE", "1");
 const LIMITS: &str = "RIPSTOP_PORTALS_LIMITS";
 
@@ -86,7 +86,7 @@ const CROWD: &[&str] = &[
 ];
 
 const EVERY_LENGTH: &[&str] = &["latency", "--size", ONE_TO_256, "--iters", "60"];
-/// All lengths from 1 to 256.
+/// Stands for all lengths from 1 to 256.
 pub(super) const ONE_TO_256: &str = "1..256";
 const HALF: [&[&str]; 2] = [&half("single"), &half("stream")];
 const GIB: [&[&str]; 3] = [&gib("1G"), &gib("2G"), &gib("4G")];
@@ -94,7 +94,7 @@ const FLOOD: &[&str] = &["flood", "--size", "8,8K", "--seconds", "1"];
 const HIDDEN: &[&str] = &hidden("256K,1M");
 const QUEUED: &[&str] = &hidden("256K");
 
-/// One rank computes, and the others sleep.
+/// One rank computes, and the other ranks sleep.
 const fn hidden(sizes: &'static str) -> [&'static str; 9] {
     [
         "collective",
@@ -236,7 +236,8 @@ pub(super) const RATIOS: &[Ratio] = ratios! {
     "causes": "slab against an entry each, not copied" = "median_us" of "slab-zero" / "entry-zero", Asked::Nothing;
     "causes": "not copied against copied, slab" = "median_us" of "slab-zero" / "slab-copy", Asked::Nothing;
     "causes": "not copied against copied, an entry each" = "median_us" of "entry-zero" / "entry-copy", Asked::Nothing;
-    // A put is timed with its flush, there and back, as a get is, and a message one way: no bound for a put one way fits these.
+    // A put is timed with its flush, a round trip like a get, but a message is timed one way. So no bound for a put one way
+    // fits these.
     "netpipe": "get against put" = "median_us" of "single-get" / "single-put", Asked::Nothing;
     "netpipe": "message against put" = "median_us" of "single-tag" / "single-put", Asked::Nothing;
     "netpipe": "gets against puts, streaming" = "mb_per_s" of "stream-get" / "stream-put", Asked::AtLeast(0.9);
@@ -277,7 +278,7 @@ pub(super) const RATIOS: &[Ratio] = ratios! {
 };
 
 impl Kind {
-    /// What kinds whose names begin alike have in common at the end of their arguments.
+    /// Returns the last arguments, which kinds with the same beginning of their names share.
     pub(super) fn tail(&self) -> &'static [&'static str] {
         match self.name.split('-').next() {
             Some("single") => SINGLE,

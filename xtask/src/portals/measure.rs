@@ -1,4 +1,4 @@
-//! Runs a job of one kind, and compares what jobs printed.
+//! Runs a job of one kind, and compares the output of jobs.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::jobs::{Asked, CORE, Kind, ONE_TO_256, Ratio};
 use crate::spread::{self, Spread};
 
-/// What one job printed, and the processor time that it took.
+/// The output of one job, and the processor time that it took.
 pub(super) struct Ran {
     lines: Vec<Value>,
     cpu_seconds: f64,
@@ -73,7 +73,7 @@ impl Kind {
 }
 
 impl Ran {
-    /// A label and a figure of each line that has it.
+    /// Returns a label and the figure of each line that has it.
     fn figures(&self, figure: &str) -> Vec<(String, f64)> {
         let lines = self.lines.iter();
         let read = |line: &Value| Some((label(line), line.get(figure)?.as_f64()?));
@@ -81,7 +81,7 @@ impl Ran {
     }
 }
 
-/// What a line is about.
+/// Returns the label of a line: what it measures.
 fn label(line: &Value) -> String {
     let size = || line.get("size").map(|size| format!("{size} B"));
     let depth = line.get("depth").map(|depth| format!("depth {depth}"));
@@ -94,7 +94,7 @@ fn label(line: &Value) -> String {
 }
 
 impl Ratio {
-    /// The figure, or the quotient, of each line by the median of the rounds, with the least and the greatest.
+    /// Returns the figure, or the quotient, of each line: the median of the rounds, with the least and the greatest.
     pub(super) fn print(&self, rounds: &[(&Ran, Option<&Ran>)], json: bool) {
         let of: Vec<_> = rounds
             .iter()
@@ -109,7 +109,7 @@ impl Ratio {
         }
         let lines: Vec<_> = (0..of.first().map_or(0, Vec::len))
             .map(|nth| {
-                // A kind with one line is what all lines of the other are compared with.
+                // A kind with one line is compared with all lines of the other kind.
                 let line = |all: &[Vec<(String, f64)>]| -> Vec<f64> {
                     let one =
                         |ran: &Vec<(String, f64)>| Some(ran.get(nth).or_else(|| ran.first())?.1);
@@ -154,14 +154,14 @@ impl Ratio {
     }
 }
 
-/// One line of the jobs of a kind, in all rounds, and of the kind that it is compared with; or some that are alike.
+/// One line of the jobs of a kind, in all rounds, and of the kind to compare with. Similar lines may be joined to one.
 struct Line {
     label: String,
     of: Vec<f64>,
     to: Option<Vec<f64>>,
 }
 
-/// Where there are too many to read, those one after the other are one that rounds do not tell from the first of them.
+/// If there are too many lines to read, joins consecutive lines whose spread overlaps with that of the first of them.
 fn joined(lines: Vec<Line>) -> Vec<Line> {
     if lines.len() <= LINES_MAX {
         return lines;
@@ -193,11 +193,11 @@ fn joined(lines: Vec<Line>) -> Vec<Line> {
     all.into_iter().map(name).collect()
 }
 
-/// Lines of a figure.
+/// The most lines of a figure.
 const LINES_MAX: usize = 40;
 
 impl Line {
-    /// What is judged, of each round.
+    /// Returns the value of each round that is judged.
     fn values(&self) -> Vec<f64> {
         let of = self.of.iter();
         match &self.to {
@@ -206,7 +206,7 @@ impl Line {
         }
     }
 
-    /// Without a value, none of it is a number.
+    /// Returns the spread, of NaN if there is no value.
     fn spread(&self) -> Spread {
         Spread::of(self.values()).unwrap_or(Spread {
             least: f64::NAN,
@@ -260,7 +260,7 @@ impl Asked {
     }
 }
 
-/// Seconds that processors have worked for the children of this process that have ended, and for theirs.
+/// Returns the processor time, in seconds, of the ended children of this process and of their children.
 fn children_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -269,7 +269,7 @@ fn children_seconds() -> f64 {
     ticks / TICKS_PER_SECOND
 }
 
-/// What Linux counts in `/proc`, on all machines.
+/// Clock ticks per second in `/proc`, the same on all Linux machines.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! `cargo xtask bench portals`: this repository's layout over Portals against those of others, on the software library.
+//! `cargo xtask bench portals`: compares this repository's layout over Portals with those of other libraries, on the software
+//! library.
 //!
-//! Both sides are modes of one driver over one library, so they pay the same for a byte. Jobs run one after the other, a whole
-//! round of all before the next round, and ratios are of jobs of one round: what disturbs the machine disturbs both.
+//! Both sides are modes of one driver over one library, so a byte costs both the same. One round runs all jobs one after the
+//! other, and ratios are of jobs of one round, so a disturbance of the machine affects both.
 
 mod jobs;
 mod measure;
@@ -41,7 +42,7 @@ struct Options {
 }
 
 impl Options {
-    /// `None` when help was asked for.
+    /// Parses the arguments; `None` if help was asked for.
     fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         if words.iter().any(|word| ["--help", "-h"].contains(word)) {
@@ -55,7 +56,7 @@ impl Options {
         };
         let mut options = Self {
             group: group.to_owned(),
-            // A message of 4 GiB takes seconds, and its memory as many.
+            // A message of 4 GiB takes seconds, and touching its memory takes as long.
             rounds: if *group == *"long" { 3 } else { 5 },
             from: None,
             json: false,
@@ -112,7 +113,7 @@ fn compare(dir: &Path, options: &Options) -> Result<(), String> {
             .any(|ratio| ratio.of == kind.name || ratio.to == Some(kind.name))
     };
     let kinds: Vec<_> = KINDS.iter().filter(wanted).collect();
-    // Of each round, of each kind: its lines.
+    // The lines of each kind, for each round.
     let mut all = Vec::new();
     for _ in 0..options.rounds {
         let round: Result<Vec<_>, _> = kinds.iter().map(|kind| kind.run(dir)).collect();

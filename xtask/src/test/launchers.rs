@@ -1,22 +1,22 @@
-//! Launchers that are not ours, under which some tests start ranks.
+//! Launchers of other projects, under which some tests start ranks.
 
 use std::{env, process::Command};
 
 use crate::step::{Gate, Task};
 
-/// What is done where a launcher is missing.
+/// What to do if a launcher is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// Its package is installed.
+    /// Install its package.
     Install,
-    /// The tests under it are left out, and named; where `CI` is set they fail.
+    /// Leave out the tests under it, and name them; if `CI` is set, they fail.
     LeaveOut,
 }
 
-/// Sees to the launchers that tests start ranks under.
+/// Prepares the launchers under which tests start ranks.
 ///
 /// # Errors
-/// An installation failed, or is not possible.
+/// An installation failed or is not possible.
 pub(crate) fn bring(gate: &mut Gate, missing: Missing) -> Result<(), String> {
     LAUNCHERS
         .iter()
@@ -33,7 +33,7 @@ pub(crate) fn bring(gate: &mut Gate, missing: Missing) -> Result<(), String> {
         })
 }
 
-/// With Debian's packages that have them.
+/// Launchers, and Debian's packages that contain them.
 const LAUNCHERS: [(&str, &str); 2] = [("mpiexec.hydra", "mpich"), ("orterun", "openmpi-bin")];
 
 fn install(gate: &mut Gate, launcher: &str, package: &str) -> Result<(), String> {

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: the tests of every day; with `--all` also those with the other reactor, on simulated fabrics, over the
-//! software Portals, and the large simulations.
+//! `cargo xtask test`: the tests of every day. With `--all`, also those with the other reactor, on simulated fabrics and over
+//! the software Portals, and the large simulations.
 
 pub(crate) mod launchers;
 pub(crate) mod portals;
@@ -46,7 +46,7 @@ const OPTIONS: [&str; 2] = ["--all", "--install"];
 
 fn everyday(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     launchers::bring(gate, launchers)?;
-    // Documentation's examples are built one by one, which takes as long as all the rest.
+    // The examples of the documentation are built one by one, which takes as long as all other tests.
     let words = "test -p ripstop -p ripstop-rt -p ripstop-collectives -p ripstop-rma -p ripstop-fabric --all-features \
                  --no-fail-fast --lib --bins --tests --";
     let mut words: Vec<&str> = words.split_whitespace().collect();
@@ -54,7 +54,7 @@ fn everyday(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     gate.tests("tests", &Task::cargo(&words))
 }
 
-/// What takes longest and changes least: the software Portals, and each algorithm with each number of ranks.
+/// The tests that take longest and change least: the software Portals, and each algorithm with each number of ranks.
 const LONG: [&str; 3] = [
     "on_portals",
     "portals::",
@@ -66,13 +66,13 @@ fn everything(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     large(gate)
 }
 
-/// All but the large simulations.
+/// Runs all tests except the large simulations.
 ///
-/// The reactor chooses io_uring where the kernel has it and allows it, so the first run is the one with io_uring on a
-/// machine that offers it; the second is the other one everywhere.
+/// The reactor chooses io_uring if the kernel has it and allows it. So the first run uses io_uring on a machine that offers it,
+/// and the second run uses the other reactor everywhere.
 pub(crate) fn small(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     launchers::bring(gate, launchers)?;
-    // What the chores depend on asks for more of some crates: with them, all would be built once more for the steps that follow.
+    // The chores depend on more features of some crates. With them, the later steps would have to build everything once more.
     let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
     let words: Vec<&str> = words.split(' ').collect();
     gate.tests("tests", &Task::cargo(&words))?;
@@ -90,7 +90,7 @@ pub(crate) fn small(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
         "--tests",
         "--no-fail-fast",
         "--",
-        // What sleeps in virtual time.
+        // Tests that sleep in virtual time.
         "--skip",
         "sim::",
         "--skip",
@@ -108,7 +108,7 @@ pub(crate) fn small(gate: &mut Gate, launchers: Missing) -> Result<(), String> {
     portals::run(gate)
 }
 
-/// Tests once more, on a simulated fabric.
+/// Runs tests once more, on a simulated fabric.
 fn simulated(gate: &mut Gate, world: &str, tests: &[&str]) -> Result<(), String> {
     let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
     tests.iter().for_each(|test| words.extend(["--test", test]));
@@ -116,7 +116,7 @@ fn simulated(gate: &mut Gate, world: &str, tests: &[&str]) -> Result<(), String>
     gate.tests(&format!("tests simulated: {world}"), &task)
 }
 
-/// A fabric, what goes wrong on it, and who hides that; and the tests that run on it.
+/// A fabric, its faults and the layer that hides them, and the tests that run on it.
 const SIMULATED: [(&str, &[&str]); 5] = [
     ("bxi", &["messages", "operations"]),
     (
@@ -134,13 +134,13 @@ const SIMULATED: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Simulations that are smaller in a debug build than what they are to show, in one that is not.
+/// Runs, without debug assertions, simulations that a debug build runs in a smaller size than they need.
 pub(crate) fn large(gate: &mut Gate) -> Result<(), String> {
     LARGE.iter().try_for_each(|tests| simulations(gate, tests))
 }
 
 fn simulations(gate: &mut Gate, tests: &[&str]) -> Result<(), String> {
-    // The same packages in all, or some would be built again for other features.
+    // The same packages as in the other steps; otherwise some would be built again for other features.
     let words = "test --profile swift --no-fail-fast -p ripstop -p ripstop-fabric";
     let words: Vec<&str> = words.split(' ').chain(tests.iter().copied()).collect();
     gate.tests(

@@ -1,8 +1,8 @@
-//! `cargo xtask portals`: tests with ranks as processes that reach each other through the software Portals.
+//! `cargo xtask portals`: tests whose ranks are processes that reach each other through the software Portals.
 
 use crate::step::{Gate, Task, target_dir};
 
-/// A library, how it works and how ranks sleep, and the tests that run so.
+/// A library, its behavior and the way ranks sleep, and the tests that run so.
 struct Run {
     name: &'static str,
     family: &'static str,
@@ -11,10 +11,10 @@ struct Run {
 }
 
 /// The applications compute for most of their time, so they run twice: once with each reactor, and one of these times with all
-/// their collectives by lists. Tests whose traffic is that of another run once.
+/// collectives by lists. Tests with the same traffic as another run are run once.
 const RUNS: [Run; 14] = [
     Run {
-        // io_uring, on a machine that offers it.
+        // With io_uring on a machine that offers it.
         name: "sandia42, the machine's reactor",
         family: "sandia42",
         variables: &[],
@@ -53,7 +53,7 @@ const RUNS: [Run; 14] = [
         tests: &["messages", "windows"],
     },
     Run {
-        // Whatever has a byte, into the buffers that wait for it.
+        // All messages with at least one byte go into the buffers that wait for them.
         name: "the adapter matches tags",
         family: "sandia42",
         variables: &[("RIPSTOP_PORTALS_TAGS", "1")],
@@ -72,7 +72,7 @@ const RUNS: [Run; 14] = [
         tests: &["messages", "windows"],
     },
     Run {
-        // What goes by lists, and what lies in cells.
+        // Collectives by lists, and messages in collective slots.
         name: "beside shared memory",
         family: "sandia42",
         variables: &[("RIPSTOP_FABRIC", "shm+portals")],
@@ -88,7 +88,7 @@ const RUNS: [Run; 14] = [
         tests: &["messages", "operations", "windows", "failures", "recovery"],
     },
     Run {
-        // All collectives by lists, of two exchanges each.
+        // All collectives by lists of two exchanges each.
         name: "eight triggered operations",
         family: "sandia42",
         variables: &[
@@ -138,9 +138,9 @@ const RUNS: [Run; 14] = [
     },
 ];
 
-/// A process is one end of a fabric, so it cannot be ranks of several jobs. A rank is told that it waits for itself where its
-/// process has one thread, and that of a test has two. Agents copy between mapped memory only. Simulated ranks are on a fabric of
-/// their own.
+/// Tests that are left out. A process is one end of a fabric, so it cannot be ranks of several jobs. A rank that waits for
+/// itself is detected only if its process has one thread, and the process of a test has two. Agents copy only between mapped
+/// memory. Simulated ranks are on a fabric of their own.
 const LEFT_OUT: [&str; 8] = [
     "tasks::a_process_may_hold_several_jobs",
     "itself::a_long_send_to_oneself_without_a_receive_ends_while_others_live",
@@ -152,11 +152,12 @@ const LEFT_OUT: [&str; 8] = [
     "nodes::",
 ];
 
-/// That ranks disagree shows by lists when one has waited in vain for a second, and there are hundreds of such calls.
+/// By lists, a disagreement shows only after a rank has waited in vain for a second, and these tests make hundreds of such
+/// calls.
 const LEFT_OUT_BY_LISTS: &str = "failing::";
 
-/// Ranks that each test kills. Pings that nobody answers take a second each time; over all runs these are more than the ten that
-/// one test kills by itself.
+/// Number of ranks that each test kills. Unanswered pings take a second each time. Over all runs, these are more deaths than
+/// the ten of one test by itself.
 const KILLS: &str = "4";
 
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {

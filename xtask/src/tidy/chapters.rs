@@ -1,4 +1,4 @@
-//! The book: its summary names every chapter, and every snippet it includes exists.
+//! Checks the book: its summary names every chapter, and every included snippet exists.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ fn summary(tree: &Tree) -> Findings {
         .collect()
 }
 
-/// `file:anchor` of an include.
+/// Returns `file:anchor` of an include.
 fn included(line: &str) -> Option<&str> {
     line.split_once("{{#include ")
         .and_then(|(_, rest)| rest.split("}}").next())
@@ -104,7 +104,7 @@ fn unused(tree: &Tree, used: &BTreeSet<(String, String)>) -> Findings {
     findings
 }
 
-/// A path as written in `file`, from the root.
+/// Resolves a path as written in `file`, from the root.
 fn beside(file: &str, path: &str) -> String {
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = folder.split('/').collect();

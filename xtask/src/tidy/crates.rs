@@ -1,10 +1,10 @@
-//! The number of crates behind a plain `cargo build` of the facade.
+//! Checks the number of crates behind a plain `cargo build` of the facade.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
 use super::Findings;
 
-/// Promised to users: what they build stays small enough to look through.
+/// The most crates, promised to users: their build stays small enough to review.
 const CRATES_MAX: usize = 60;
 
 pub(super) fn check(root: &Path) -> Result<Findings, String> {

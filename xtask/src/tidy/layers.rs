@@ -1,4 +1,4 @@
-//! Dependencies point one way: a table of what may not be named where.
+//! Checks that dependencies point one way: a table of the paths that each folder may not name.
 
 use super::{Findings, lexer, paths, tree::Tree};
 
@@ -43,12 +43,12 @@ impl Rule {
     }
 }
 
-/// A test may look at the clock, and at what it stands in for.
+/// Returns true for tests, which may read the clock, and name the parts for which it stands in.
 fn is_test(file: &str) -> bool {
     file.ends_with("/tests.rs") || file.contains("/tests/")
 }
 
-/// `rt/src/proto/path/envelope.rs` is `crate::proto::path::envelope`.
+/// Returns the module of a file: `rt/src/proto/path/envelope.rs` is `crate::proto::path::envelope`.
 fn module_of(file: &str) -> Vec<&str> {
     let inside = file.split_once("src/").map_or("", |(_, inside)| inside);
     let parts = inside.trim_end_matches(".rs").split('/');

@@ -1,11 +1,11 @@
-//! Rust source without what only people read.
+//! Blanks the parts of Rust source that only people read.
 
-/// The source with comments, and the contents of strings and characters, as spaces. Lines stay where they are.
+/// Returns the source with comments, and the contents of strings and characters, as spaces. Line numbers stay the same.
 pub(super) fn code(source: &str) -> String {
     Lexer::new(source, false).run()
 }
 
-/// The source with comments as spaces.
+/// Returns the source with comments as spaces.
 pub(super) fn uncommented(source: &str) -> String {
     Lexer::new(source, true).run()
 }
@@ -50,7 +50,7 @@ impl<'a> Lexer<'a> {
         String::from_utf8_lossy(&self.out).into_owned()
     }
 
-    /// The length of the identifier or number here; a raw string's or byte string's prefix is not one.
+    /// Returns the length of the identifier or number here. The prefix of a raw string or byte string is not one.
     fn word(&self) -> usize {
         let is_word = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
         self.left.iter().take_while(is_word).count()
@@ -109,7 +109,7 @@ fn block_comment(left: &[u8]) -> usize {
     left.len()
 }
 
-/// The number of `#` of the raw string that starts here, if one does.
+/// Returns the number of `#` of the raw string that starts here, if one does.
 fn raw_string(left: &[u8]) -> Option<usize> {
     let rest = [b"br".as_slice(), b"cr", b"r"]
         .iter()
@@ -118,7 +118,7 @@ fn raw_string(left: &[u8]) -> Option<usize> {
     (rest.get(hashes) == Some(&b'"')).then_some(hashes)
 }
 
-/// The length of a character, and `None` for a lifetime.
+/// Returns the length of a character literal, and `None` for a lifetime.
 fn character(left: &[u8]) -> Option<usize> {
     match left {
         [b'\'', b'\\', ..] => quoted(left, b'\''),
@@ -135,7 +135,7 @@ fn character(left: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of what starts with a quote here and ends with the next that is not escaped.
+/// Returns the length of the text from the quote here to the next one that is not escaped.
 fn quoted(left: &[u8], quote: u8) -> Option<usize> {
     let mut at = 1;
     while at < left.len() {

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what no compiler checks, and reviews should not have to.
+//! `cargo xtask tidy`: checks that no compiler makes, and reviews should not have to.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ mod words;
 
 use self::tree::Tree;
 
-/// What is wrong, one line each: `file:line: what, and what to do`.
+/// Findings, one line each: `file:line: what is wrong, and what to do`.
 type Findings = Vec<String>;
 
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Dead files: every source is reached from a target by `mod`.
+//! Finds dead files: every source must be reached from a target by `mod`.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(super) fn check(tree: &Tree) -> Findings {
         .collect()
 }
 
-/// The sources cargo starts from: those it finds by their place, and those a manifest names.
+/// Returns the sources from which cargo starts: those it finds by their place, and those that a manifest names.
 fn roots(tree: &Tree) -> Vec<String> {
     let mut roots: Vec<String> = Vec::new();
     for (manifest, text) in tree.ending("Cargo.toml") {
@@ -46,7 +46,7 @@ fn is_target(file: &str) -> bool {
     }
 }
 
-/// The values of `path = "..rs"` in a manifest.
+/// Returns the values of `path = "..rs"` in a manifest.
 fn named(manifest: &str) -> impl Iterator<Item = &str> {
     let values = manifest
         .lines()
@@ -73,7 +73,7 @@ enum Child {
     At(String),
 }
 
-/// The `mod name;` of a source, with the `#[path]` before them.
+/// Returns the `mod name;` items of a source, with the `#[path]` before them.
 fn children(source: &str) -> Vec<Child> {
     let mut children = Vec::new();
     let mut at = None;

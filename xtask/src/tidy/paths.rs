@@ -1,7 +1,7 @@
-//! The paths that a source names, in `use` or in place, with groups spelled out.
+//! Finds the paths that a source names, in `use` or in place, with groups spelled out.
 
-/// Every path of two or more parts, and every lone name after `use`, with its line (from 1). `module` is what `self` is:
-/// `["crate", "proto"]`.
+/// Returns every path of two or more parts, and every lone name after `use`, with its line (from 1). `module` is the module
+/// that `self` means: `["crate", "proto"]`.
 pub(super) fn named(code: &str, module: &[&str]) -> Vec<(usize, String)> {
     let tokens = tokens(code);
     let mut paths = Vec::new();
@@ -42,7 +42,7 @@ impl Token<'_> {
     }
 }
 
-/// Reads one path, or one item of a group, and gives the position after it.
+/// Reads one path, or one item of a group, and returns the position after it.
 fn read<'a>(
     tokens: &[Token<'a>],
     start: usize,

@@ -21,14 +21,14 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Path and text of every file.
+    /// Returns the path and text of every file.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files
             .iter()
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Those whose name ends like that.
+    /// Returns the files whose names end with `end`.
     pub(super) fn ending<'a>(&'a self, end: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.all().filter(move |(path, _)| path.ends_with(end))
     }
@@ -73,5 +73,5 @@ impl Tree {
     }
 }
 
-/// Built or generated.
+/// Folders that are built or generated.
 const SKIPPED: [&str; 3] = [".git", "target", "Cargo.lock"];

@@ -1,4 +1,4 @@
-//! `unsafe` lives in a few named files.
+//! Checks that `unsafe` occurs only in a few named files.
 
 use super::{Findings, lexer, tree::Tree};
 

@@ -1,11 +1,11 @@
-//! Long lines, leftovers, and traces of the place where the code was written.
+//! Finds long lines, leftovers, and traces of the machine on which the code was written.
 
 use super::{Findings, tree::Tree};
 
-/// Columns. The code is formatted to less; this bounds what the formatter leaves alone.
+/// Longest line, in columns. The formatter keeps code shorter; this limits what it leaves alone.
 const LINE_MAX: usize = 130;
 
-/// In two halves each, so that this file passes its own check.
+/// Words in two halves each, so that this file passes its own check.
 const LEFTOVERS: [&str; 6] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -55,7 +55,7 @@ fn fault(file: &str, line: &str) -> Option<String> {
     long.then(|| format!("{length} columns, at most {LINE_MAX}"))
 }
 
-/// Not what a compiler printed, nor a table of numbers.
+/// Returns false for output of a compiler and for tables of numbers.
 fn is_prose_or_code(file: &str) -> bool {
     [".rs", ".md", ".toml", ".c", ".h", ".sh"]
         .iter()

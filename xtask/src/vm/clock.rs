@@ -1,7 +1,7 @@
 //! The rate of this machine's time stamp counter.
 //!
-//! An emulated processor's counter runs at that rate. The guest's kernel would measure it at its start, and on a busy host
-//! be wrong by anything up to a factor of ten; so it is told.
+//! An emulated processor's counter runs at that rate. The guest's kernel would measure the rate at its start, and on a busy
+//! host be wrong by a factor of up to ten. So the rate is passed to it.
 #![expect(unsafe_code, reason = "reading the counter is an intrinsic")]
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Ticks per millisecond, within half a percent.
+/// Returns the ticks per millisecond, within half a percent.
 pub(super) fn khz() -> u64 {
     let first = Reading::best();
     loop {
@@ -22,7 +22,7 @@ pub(super) fn khz() -> u64 {
     }
 }
 
-/// The counter at a moment, which is known but for a doubt.
+/// A reading of the counter, with the time and its uncertainty.
 struct Reading {
     ticks: u64,
     at: Instant,
@@ -30,7 +30,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Of a few, the one that was interrupted least.
+    /// Returns the reading that was interrupted least, of a few.
     fn best() -> Self {
         let first = Self::take();
         (1..TRIES).fold(first, |best, _| {
@@ -66,7 +66,7 @@ fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Never asked: the guest is refused on other machines.
+/// Never called: the guest is refused on other machines.
 #[cfg(not(target_arch = "x86_64"))]
 fn ticks() -> u64 {
     0

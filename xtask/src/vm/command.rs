@@ -1,10 +1,10 @@
-//! The command as a script for the guest.
+//! The command, as a script for the guest.
 
 use std::{env, fmt::Write as _, path::Path};
 
 use super::options::Options;
 
-/// A script for `sh` that runs the command where and with what it would run here, within its time.
+/// Returns a script for `sh` that runs the command in the same folder and environment as here, within its time limit.
 pub(super) fn script(options: &Options, folder: &Path) -> String {
     let folder = folder.display().to_string();
     let inherited = env::vars().filter(|(name, _)| goes_along(name));
@@ -24,7 +24,7 @@ pub(super) fn script(options: &Options, folder: &Path) -> String {
     script
 }
 
-/// What the guest's own scripts must know.
+/// Returns the settings of the guest's own scripts.
 pub(super) fn settings(options: &Options) -> String {
     let mut settings = format!(
         "devices={}\nshape='{}'\n",

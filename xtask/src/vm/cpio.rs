@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// An archive in the making.
+/// An archive that is being built.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -10,17 +10,17 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a folder; its parent must be there.
+    /// Adds a folder; its parent must exist.
     pub(super) fn folder(&mut self, path: &str) {
         self.entry(path, 0o040_755, &[]);
     }
 
-    /// Adds a file that can be run.
+    /// Adds an executable file.
     pub(super) fn program(&mut self, path: &str, content: &[u8]) {
         self.entry(path, 0o100_755, content);
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes

@@ -1,5 +1,5 @@
-//! QEMU: this machine's, or Debian's packages of it, unpacked and not installed: a newer qemu-utils, for example, would have to
-//! make way for an older QEMU.
+//! QEMU: the installed one, or Debian's packages of it, unpacked and not installed. Installing them could remove other
+//! packages: a newer qemu-utils, for example, conflicts with an older QEMU.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use super::{fetch, packages};
 /// A QEMU that can be started.
 #[derive(Debug)]
 pub(super) struct Emulator {
-    /// Where it is unpacked, unless it is installed.
+    /// The folder where it is unpacked; `None` if it is installed.
     folder: Option<PathBuf>,
 }
 
@@ -20,13 +20,13 @@ impl Emulator {
         packages::find(PROGRAM).map(|_| Self { folder: None })
     }
 
-    /// One that was [unpacked](unpack) there.
+    /// Returns a QEMU that was [unpacked](unpack) in this folder.
     pub(super) const fn unpacked(folder: PathBuf) -> Self {
         let folder = Some(folder);
         Self { folder }
     }
 
-    /// Begins its command line. It ends with this process however that ends.
+    /// Starts its command line. QEMU ends with this process, however this process ends.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
@@ -46,7 +46,7 @@ impl Emulator {
     }
 }
 
-/// Unpacks QEMU and what it needs that this machine does not have.
+/// Unpacks QEMU and the packages that it needs and this machine does not have.
 pub(super) fn unpack(folder: &Path) -> Result<(), String> {
     let names = fetch::needed_for(PACKAGE)?;
     eprintln!("vm: fetching {PACKAGE}, once: {} packages", names.len());
@@ -58,7 +58,7 @@ pub(super) fn unpack(folder: &Path) -> Result<(), String> {
 const PROGRAM: &str = "qemu-system-x86_64";
 const PACKAGE: &str = "qemu-system-x86";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// Where it looks for firmware.
+/// Folders in which it looks for firmware.
 const DATA: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
 #[cfg(test)]

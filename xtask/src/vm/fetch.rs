@@ -1,4 +1,4 @@
-//! Packages of Debian that are unpacked here and not installed: a kernel would want to become this machine's own.
+//! Debian's packages, unpacked here and not installed: an installed kernel would become this machine's own.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use super::packages;
 
-/// The package with the kernel that Debian ships now.
+/// Returns the package with the kernel that Debian ships now.
 pub(super) fn kernel_package() -> Result<String, String> {
     depends_of("linux-image-amd64").or_else(|_| {
         packages::update()?;
@@ -16,7 +16,7 @@ pub(super) fn kernel_package() -> Result<String, String> {
     })
 }
 
-/// The packages that installing this one would bring.
+/// Returns the packages that installing this one would bring.
 pub(super) fn needed_for(package: &str) -> Result<Vec<String>, String> {
     let simulated = || {
         let mut command = Command::new("apt-get");
@@ -32,7 +32,7 @@ pub(super) fn needed_for(package: &str) -> Result<Vec<String>, String> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Unpacks those files of a package whose paths match one of the patterns.
+/// Unpacks the files of a package whose paths match one of the patterns.
 pub(super) fn unpack(package: &str, patterns: &[&str], folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     let deb = download(package, folder).or_else(|_| {
@@ -90,7 +90,7 @@ fn extract(deb: &Path, patterns: &[&str], folder: &Path) -> Result<(), String> {
     extracted.map(drop)
 }
 
-/// What a command says, if it succeeds.
+/// Returns the output of a command, if it succeeds.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

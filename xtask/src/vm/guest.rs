@@ -1,6 +1,7 @@
-//! A guest at work: its output as it comes, its time limit, its end.
+//! A running guest: its output, its time limit, its end.
 //!
-//! Everything comes through sockets that have no files, and QEMU ends with this process however that ends: nothing is left.
+//! All output comes through sockets that have no files, and QEMU ends with this process, however this process ends. So nothing
+//! is left.
 
 use std::{
     env,
@@ -28,21 +29,21 @@ pub(super) struct Guest {
     log: bool,
 }
 
-/// What a guest tells.
+/// An event of a guest.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
     /// The command begins.
     Began,
-    /// The command ended like this.
+    /// The command ended with this status.
     Ended(u8),
-    /// Nobody reads the command's output any more.
+    /// The reader of the command's output is gone.
     Unread,
     /// The machine is off.
     Off,
 }
 
 impl Guest {
-    /// Starts the machine; what the command prints goes to `output`.
+    /// Starts the machine; the output of the command goes to `output`.
     pub(super) fn start(
         image: &Image,
         options: &Options,
@@ -84,7 +85,7 @@ impl Guest {
         })
     }
 
-    /// Follows the guest to its end and says how the command ended.
+    /// Follows the guest to its end and returns the status of the command.
     pub(super) fn status(mut self) -> Result<u8, String> {
         let patience = Patience {
             start: BOOT,
@@ -129,7 +130,7 @@ impl Guest {
     }
 }
 
-/// How long a guest may say nothing.
+/// The longest silences of a guest in its phases.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
     start: Duration,
@@ -137,7 +138,7 @@ struct Patience {
     end: Duration,
 }
 
-/// The command's status; `None` when the machine went off without one.
+/// Returns the command's status; `None` if the machine went off without one.
 fn follow(news: &Receiver<News>, patience: Patience) -> Result<Option<u8>, String> {
     let mut status = None;
     let mut left = patience.start;
@@ -160,7 +161,7 @@ fn follow(news: &Receiver<News>, patience: Patience) -> Result<Option<u8>, Strin
     }
 }
 
-/// A socket that QEMU connects to, and the thread that reads it.
+/// A socket to which QEMU connects, and the thread that reads it.
 #[derive(Debug)]
 struct Port {
     name: String,
@@ -183,9 +184,9 @@ impl Port {
         Ok(Self { name, reader })
     }
 
-    /// Lets the reader go when QEMU never connected.
+    /// Releases the reader if QEMU never connected.
     fn release(&self) {
-        // Refused when the reader has what it waited for.
+        // The connection is refused if the reader already has one.
         drop(address(&self.name).and_then(|address| UnixStream::connect_addr(&address)));
     }
 }
@@ -194,7 +195,7 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Tells what the guest says of the command. Who receives it may have left.
+/// Forwards the guest's reports about the command. The receiver may have ended.
 fn told(news: Sender<News>) -> impl FnOnce(UnixStream) -> Vec<u8> {
     move |stream| {
         let lines = BufReader::new(stream).lines().map_while(Result::ok);
@@ -223,11 +224,11 @@ fn news_of(line: &str) -> Option<News> {
     }
 }
 
-/// Copies at once what comes, to its end, and gives the last of it.
+/// Copies the stream as it comes, to its end. Returns the last part of it.
 fn copy(mut stream: impl Read, mut to: impl Write) -> (Vec<u8>, io::Result<()>) {
     let mut kept = Vec::new();
     let mut part = vec![0; 64 << 10];
-    // QEMU that was ended resets its sockets: that is an end as any other.
+    // A QEMU that was killed resets its sockets, which counts as an end.
     while let Ok(len @ 1..) = stream.read(&mut part) {
         let written = to.write_all(&part[..len]).and_then(|()| to.flush());
         if written.is_err() {
@@ -241,12 +242,12 @@ fn copy(mut stream: impl Read, mut to: impl Write) -> (Vec<u8>, io::Result<()>) 
 
 fn collect(mut stream: impl Read) -> Vec<u8> {
     let mut all = Vec::new();
-    // What came before an error is what there is.
+    // Data before an error is all there is.
     drop(stream.read_to_end(&mut all));
     all
 }
 
-/// Repeats what the guest's kernel found wrong, which a program may have survived.
+/// Prints complaints of the guest's kernel, which a program may have survived.
 fn complain(console: &str) {
     let wrong = |line: &&str| COMPLAINTS.iter().any(|mark| line.contains(mark));
     let lines: Vec<&str> = console.lines().filter(wrong).collect();
@@ -262,16 +263,16 @@ fn last_lines(console: &str) -> String {
 
 const CONSOLE: &str = "console";
 
-/// What is kept of a port to be shown when the guest dies.
+/// Bytes of a port that are kept, to be shown if the guest dies.
 const KEPT_MAX: usize = 1 << 20;
 
-/// What `timeout` ends with.
+/// Exit code of `timeout` at the limit.
 const TIME_IS_UP: u8 = 124;
 
-/// A start takes four seconds on an idle host, and was seen to take two minutes on a busy one.
+/// Time limit of a start, which takes four seconds on an idle host, and took two minutes on a busy one.
 const BOOT: Duration = Duration::from_secs(900);
 
-/// What the guest may take longer than the command's limit: `timeout` first asks, then kills.
+/// Time that the guest may take beyond the command's limit: `timeout` first asks, then kills.
 const GRACE: Duration = Duration::from_secs(60);
 
 const LAST_LINES: usize = 40;

@@ -1,4 +1,4 @@
-//! What the guest starts from: a kernel, modules and a shell, taken from Debian's packages once and kept.
+//! The files from which the guest starts: a kernel, modules and a shell, taken from Debian's packages once and kept.
 
 use std::{
     fs::{self, File},
@@ -15,16 +15,16 @@ use super::{
     fetch, kernel, modules,
 };
 
-/// A kernel with what it needs to get to the files of this machine.
+/// A kernel and the files that it needs to reach the files of this machine.
 #[derive(Debug)]
 pub(super) struct Image {
     folder: PathBuf,
-    /// What it starts on.
+    /// The emulator on which it runs.
     pub(super) emulator: Emulator,
 }
 
 impl Image {
-    /// The one under the target folder; it is made there when there is none.
+    /// Returns the image under the target folder, and makes it if there is none.
     pub(super) fn at(root: &Path) -> Result<Self, String> {
         let all = step::target_dir(root).join("vm");
         fs::create_dir_all(&all).map_err(|why| format!("{}: {why}", all.display()))?;
@@ -46,12 +46,12 @@ impl Image {
         Ok(Self { folder, emulator })
     }
 
-    /// The kernel as an ELF file.
+    /// Returns the kernel as an ELF file.
     pub(super) fn kernel(&self) -> PathBuf {
         self.folder.join(KERNEL)
     }
 
-    /// The first file system, with these scripts in it: a file that has no name any more.
+    /// Returns the first file system, with these scripts in it, as a file without a name.
     pub(super) fn initramfs(&self, settings: &str, command: &str) -> Result<File, String> {
         let named = |why: std::io::Error| format!("{}: {why}", self.folder.display());
         let mut archive = Archive::default();
@@ -88,7 +88,7 @@ impl Image {
     }
 }
 
-/// The folder of this name, which is made once, and whole or not at all.
+/// Returns the folder of this name. It is made once, and completely or not at all.
 fn kept(
     all: &Path,
     name: &str,
@@ -100,7 +100,7 @@ fn kept(
     }
     let draft = all.join(format!("{DRAFT}{}", process::id()));
     make(&draft).inspect_err(|_| drop(fs::remove_dir_all(&draft)))?;
-    // Who else made one meanwhile made the same.
+    // Another process that made one meanwhile has made the same.
     if fs::rename(&draft, &folder).is_err() {
         drop(fs::remove_dir_all(&draft));
     }
@@ -120,7 +120,7 @@ fn make(package: &str, draft: &Path) -> Result<(), String> {
     fs::remove_dir_all(&tree).map_err(named)
 }
 
-/// Removes what a run left that was killed while it made an image.
+/// Removes the draft of a run that was killed while it made an image.
 fn sweep(all: &Path) {
     for (name, path) in entries(all) {
         let maker = name.strip_prefix(DRAFT);
@@ -151,7 +151,7 @@ fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// A file that is gone when the last who has it open is.
+/// Returns a file that is gone once its last descriptor is closed.
 fn nameless(folder: &Path, bytes: &[u8]) -> std::io::Result<File> {
     let path = folder.join(format!("initramfs-{}", process::id()));
     let mut options = File::options();
@@ -173,14 +173,14 @@ const KERNEL: &str = "vmlinux";
 const MODULES: &str = "modules";
 const SHELL: &str = "busybox";
 
-/// Ends the name of an image; one more when other modules are collected.
+/// The end of an image's name. It changes whenever other modules are collected.
 const LAYOUT: &str = ".1";
 
 const FOLDERS: [&str; 8] = [
     "bin", "dev", "proc", "sys", "lower", "upper", "merged", "modules",
 ];
 
-/// Every folder that one of the modules may come from.
+/// All folders that contain one of the modules.
 const FROM_KERNEL: [&str; 10] = [
     "./boot/vmlinuz-*",
     "*/modules.builtin",

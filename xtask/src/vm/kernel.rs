@@ -1,7 +1,7 @@
-//! The kernel proper inside a kernel image.
+//! The kernel inside a kernel image.
 //!
-//! An image unpacks itself when it starts, which takes seconds in emulation. QEMU can start the ELF file inside as it is, so
-//! that is taken out here, once.
+//! An image unpacks itself when it starts, which takes seconds in emulation. QEMU can start the ELF file inside directly, so it
+//! is extracted here once.
 
 use std::{
     fs::{self, File},
@@ -26,7 +26,7 @@ pub(super) fn unpack(image: &Path, elf: &Path) -> Result<(), String> {
     }
 }
 
-/// Writes what `unpacker` makes of `packed` to a file.
+/// Unpacks `packed` with `unpacker`, and writes the result to a file.
 pub(super) fn decompress(unpacker: &str, packed: &[u8], to: &Path) -> Result<(), String> {
     let named = |why: std::io::Error| format!("{unpacker} to {}: {why}", to.display());
     let mut child = Command::new(unpacker)
@@ -49,7 +49,7 @@ pub(super) fn decompress(unpacker: &str, packed: &[u8], to: &Path) -> Result<(),
     }
 }
 
-/// The program that unpacks what begins like this.
+/// Returns the program that unpacks data with this beginning.
 fn unpacker(packed: &[u8]) -> Option<&'static str> {
     let known: [(&[u8], _); 3] = [
         (b"\xfd7zXZ\0", "xz"),
@@ -62,12 +62,12 @@ fn unpacker(packed: &[u8]) -> Option<&'static str> {
         .map(|(_, unpacker)| *unpacker)
 }
 
-/// The packed kernel, found as the kernel's documentation of the x86 boot protocol says.
+/// Returns the packed kernel, found as the kernel's documentation of the x86 boot protocol says.
 fn payload(image: &[u8]) -> Option<&[u8]> {
     if image.get(MAGIC..MAGIC + 4)? != b"HdrS" {
         return None;
     }
-    // Zero sectors mean four, for old times' sake.
+    // Zero sectors mean four, for compatibility with old kernels.
     let sectors = match *image.get(SETUP_SECTORS)? {
         0 => 4,
         sectors => usize::from(sectors),

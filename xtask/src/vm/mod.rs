@@ -1,7 +1,7 @@
-//! `cargo xtask vm`: runs a command on a machine with InfiniBand devices, which is made for it and gone afterwards.
+//! `cargo xtask vm`: runs a command on a machine with InfiniBand devices, which is made for the command and removed afterwards.
 //!
 //! The machine is Debian's kernel in QEMU, with soft-RoCE (`rdma_rxe`) devices on a virtual wire. It sees the files of this
-//! machine where they are, so what was built here runs there; what it writes is lost, except below shared folders.
+//! machine under the same paths, so programs that were built here run there. Its writes are lost, except below shared folders.
 
 use std::{io, path::Path, process::ExitCode};
 
@@ -26,7 +26,7 @@ mod packages;
 mod qemu;
 mod suite;
 
-/// Runs a command in the guest with the arguments that follow `vm`, and ends as it ended.
+/// Runs a command in the guest with the arguments that follow `vm`, and exits with its status.
 ///
 /// # Errors
 /// A sentence saying what to do: an unknown argument, a package that is not installed, a guest that did not start or died.

@@ -1,4 +1,4 @@
-//! Which modules of a kernel the guest loads, in which order.
+//! Selects the kernel modules that the guest loads, and their order.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 
 use super::kernel;
 
-/// Copies what the guest loads into `to`, unpacked, with numbers before the names that say the order.
+/// Copies the modules that the guest loads into `to`, unpacked, with numbers before the names that give the order.
 pub(super) fn collect(tree: &Path, to: &Path) -> Result<(), String> {
     let mut files = BTreeMap::new();
     walk(tree, &mut files)?;
@@ -31,7 +31,7 @@ pub(super) fn collect(tree: &Path, to: &Path) -> Result<(), String> {
     fs::remove_dir(&work).map_err(|why| format!("{}: {why}", work.display()))
 }
 
-/// The files of a tree by the names of their modules, and `modules.builtin` by its own.
+/// Returns the module files of a tree by module name, and `modules.builtin` by its own name.
 fn walk(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), String> {
     let entries = fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     for entry in entries.flatten() {
@@ -56,13 +56,13 @@ fn built_in(files: &BTreeMap<String, PathBuf>) -> BTreeSet<String> {
     list.map(names).unwrap_or_default()
 }
 
-/// `kernel/lib/crc32-generic.ko` is `crc32_generic`.
+/// Returns the name of a module: `kernel/lib/crc32-generic.ko` is `crc32_generic`.
 fn name_of(path: &str) -> Option<String> {
     let file = path.rsplit('/').next()?;
     Some(canonical(file.split_once(".ko")?.0))
 }
 
-/// Names are written with both marks, and mean the same.
+/// Names are written with `-` or `_`, and mean the same.
 fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -76,7 +76,7 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// Puts a module behind everything that it depends on.
+    /// Adds a module after all modules on which it depends.
     fn load(&mut self, name: &str) -> Result<(), String> {
         if self.built_in.contains(name) || !self.seen.insert(name.to_owned()) {
             return Ok(());
@@ -110,7 +110,7 @@ fn unpack(file: &Path, to: &Path) -> Result<(), String> {
     }
 }
 
-/// What a module says of itself: strings with a zero after each.
+/// Returns what a module says about itself: strings, each followed by a zero byte.
 fn depends(module: &[u8]) -> Vec<String> {
     let list = module
         .split(|&byte| byte == 0)
@@ -125,7 +125,7 @@ fn depends(module: &[u8]) -> Vec<String> {
 
 const BUILT_IN: &str = "modules.builtin";
 
-/// The sum that soft-RoCE uses comes from `crc32_generic`: the one by multiplication is slow when emulated.
+/// Modules that the guest needs. `crc32_generic` provides soft-RoCE's checksum: the module that multiplies is slow in emulation.
 const WANTED: [&str; 12] = [
     "virtio_pci",
     "virtio_console",
@@ -141,7 +141,7 @@ const WANTED: [&str; 12] = [
     "rdma_rxe",
 ];
 
-/// Newer kernels have it as a library.
+/// Modules that may be missing, because newer kernels have them as a library.
 const MAY_LACK: [&str; 1] = ["crc32_generic"];
 
 #[cfg(test)]

@@ -31,17 +31,17 @@ Exit status: COMMAND's; 124 when the time was up; 1 with a message when the mach
   cargo xtask vm -- ibv_devinfo
   cargo xtask vm --loss 1% -- sh -c 'ib_send_lat -d rxe0 -x 1 -e & sleep 1; ib_send_lat -d rxe1 -x 1 -e 10.77.0.1'";
 
-/// A machine and what to run on it.
+/// A machine, and the command to run on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) devices: u32,
-    /// What `tc`'s netem does to every cable, in its own words; empty for nothing.
+    /// Arguments of `tc`'s netem for every cable; empty for none.
     pub(crate) shape: Vec<String>,
     pub(crate) timeout: Duration,
     pub(crate) shares: Vec<PathBuf>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cpus: u32,
-    /// They run at the same time.
+    /// True if the processors run at the same time.
     pub(crate) parallel: bool,
     pub(crate) memory_mib: u32,
     pub(crate) log: bool,
@@ -66,7 +66,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// `None` when help was asked for.
+    /// Parses the arguments; `None` if help was asked for.
     pub(super) fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let mut options = Self::default();
         let mut args = args.iter();
@@ -128,7 +128,7 @@ fn count(option: &str, value: &str, range: std::ops::RangeInclusive<u32>) -> Res
     })
 }
 
-/// A number with its unit, which goes into a script for the guest.
+/// Checks a number with its unit, because it goes into a script for the guest.
 fn figure(option: &str, value: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'%';
     if value.starts_with(|first: char| first.is_ascii_digit()) && value.bytes().all(plain) {

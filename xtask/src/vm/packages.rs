@@ -1,4 +1,4 @@
-//! What must be installed on this machine, and installing it where that is allowed.
+//! The packages that must be installed on this machine. They are installed here if that is allowed.
 
 use std::{
     env, fs,
@@ -7,7 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Installs what is missing, or says how to: what the guest is made of, and `more`, which are files with their packages.
+/// Installs missing packages, or returns how to. They are those of the guest, and of `more`, which are files with their
+/// packages.
 pub(super) fn require(more: &[(&str, &'static str)]) -> Result<(), String> {
     if env::consts::ARCH != "x86_64" {
         return Err(format!(
@@ -33,7 +34,7 @@ pub(super) fn require(more: &[(&str, &'static str)]) -> Result<(), String> {
     })
 }
 
-/// Fetches the lists of packages anew, if we may.
+/// Updates the lists of packages, if this process is root.
 pub(super) fn update() -> Result<(), String> {
     if is_root() {
         apt(&["update", "-q"])
@@ -50,7 +51,7 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Files and packages that tests in the guest need besides: they compare a binding with the C header.
+/// Files that tests in the guest need besides, and their packages: tests compare a binding with the C header.
 pub(super) const FOR_TESTS: [(&str, &str); 2] = [
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
     ("/usr/bin/cc", "gcc"),
@@ -83,7 +84,7 @@ fn has_provider(folder: &Path) -> bool {
 }
 
 fn install(packages: &[&str]) -> Result<(), String> {
-    // Never at the price of what somebody else needs.
+    // Installing must not remove packages that other programs need.
     let options = [
         "install",
         "-y",
@@ -115,7 +116,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// A program and the package of Debian that has it; those of one package side by side.
+/// A program and Debian's package with it; programs of one package are adjacent.
 const PROGRAMS: [(&str, &str); 9] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
@@ -128,7 +129,7 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("ib_write_bw", "perftest"),
 ];
 
-/// Where libibverbs keeps what knows the devices.
+/// The folder where libibverbs keeps its device libraries.
 const PROVIDERS: [&str; 2] = [
     "/usr/lib/x86_64-linux-gnu/libibverbs",
     "/usr/lib64/libibverbs",

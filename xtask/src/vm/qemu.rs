@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::Path};
 
 use super::{clock, options::Options};
 
-/// QEMU with everything but what comes and goes through sockets of these names.
+/// Returns QEMU's arguments. All input and output goes through sockets of these names.
 pub(super) fn arguments(kernel: &Path, options: &Options, ports: &[String]) -> Vec<OsString> {
     let emulated = !has_kvm();
     let mut words: Vec<OsString> = FIXED.iter().map(OsString::from).collect();
@@ -26,13 +26,13 @@ pub(super) fn arguments(kernel: &Path, options: &Options, ports: &[String]) -> V
     words
 }
 
-/// The last part of a port's name, which is what the guest knows it by.
+/// Returns the last part of a port's name, which is its name in the guest.
 pub(super) fn short(port: &str) -> &str {
     port.rsplit('-').next().unwrap_or(port)
 }
 
-/// What runs on a host that offers `/dev/kvm` from inside another virtual machine need not run a kernel of Debian's, so KVM
-/// is used only where it is the processor's own.
+/// Returns true if KVM can be used. A host that is itself a virtual machine may offer `/dev/kvm` and still fail to run Debian's
+/// kernel, so KVM is used only if it is the processor's own.
 fn has_kvm() -> bool {
     let real =
         ["kvm_intel", "kvm_amd"].map(|module| Path::new("/sys/module").join(module).exists());
@@ -55,7 +55,7 @@ fn boot_line(emulated: bool, log: bool) -> String {
     line
 }
 
-/// A folder of this machine for the guest to mount.
+/// Returns the arguments that let the guest mount a folder of this machine.
 fn folder(tag: &str, path: &Path, more: &str) -> [OsString; 4] {
     let path = path.display().to_string().replace(',', ",,");
     [
@@ -66,7 +66,7 @@ fn folder(tag: &str, path: &Path, more: &str) -> [OsString; 4] {
     ]
 }
 
-/// A serial port of the guest, or its console, that ends at a socket of ours.
+/// Returns the arguments of a serial port of the guest, or of its console, that ends at a socket of this process.
 fn port(name: &str) -> [OsString; 4] {
     let short = short(name);
     let socket = format!("socket,id={short},path={name},abstract=on,server=off");
@@ -97,9 +97,9 @@ const FIXED: [&str; 13] = [
     "virtio-rng-pci",
 ];
 
-/// One thread for all processors: with one for each, every interrupt between them waits for the host to schedule another
-/// thread, and on a busy host a guest takes minutes to start. `erms`: copies by `rep movsb` are emulated byte by byte; and
-/// `fsrm` without it makes the kernel's `memmove` run for ever.
+/// One thread for all processors. With one for each, every interrupt between them waits until the host schedules another
+/// thread, and on a busy host a guest takes minutes to start. `erms` is off because copies by `rep movsb` are emulated byte by
+/// byte; `fsrm` without it makes the kernel's `memmove` run for ever.
 const EMULATED: (&str, &str) = ("tcg,thread=single", "max,-erms,-fsrm");
 const EMULATED_PARALLEL: &str = "tcg,thread=multi";
 const REAL: (&str, &str) = ("kvm", "host");
@@ -107,8 +107,8 @@ const REAL: (&str, &str) = ("kvm", "host");
 const BOOT_LINE: &str = "console=ttyS0 panic=-1 oops=panic nokaslr mitigations=off edd=off random.trust_cpu=on audit=0 \
     apparmor=0 nowatchdog cryptomgr.notests rcupdate.rcu_cpu_stall_suppress=1 rcupdate.rcu_expedited=1 net.ifnames=0";
 
-/// The time stamp counter is the only clock that is quick to read; the check of the timer fails on a busy host; and code that
-/// was translated once is found again only at the same address.
+/// The time stamp counter is the only clock that is fast to read. The timer check fails on a busy host. Translated code is
+/// found again only at the same address.
 const BOOT_LINE_EMULATED: &str = "no_timer_check norandmaps tsc=reliable";
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! Ripstop beside itself: runs in several settings, each compared with the first one that ran in the same turn.
+//! Ripstop beside itself: runs in several settings, each compared with the first run of the same turn.
 
 use serde_json::{Value, json};
 
 use super::{part, title};
 use crate::spread::{Spread, median};
 
-/// Runs that print lines of JSON, and what of each line counts.
+/// Runs that print lines of JSON, and the figures to take from each line.
 pub(super) struct Case {
     pub(super) name: &'static str,
-    /// In which setting, and the commands of the script.
+    /// The setting of each run, and its commands in the script.
     pub(super) runs: &'static [(&'static str, &'static str)],
-    /// What each figure of a line is called.
+    /// Names of the figures in a line.
     read: fn(&Value) -> Vec<(String, f64)>,
 }
 
 impl Case {
-    /// A row for each figure and setting: the median, and its ratio to the first setting's.
+    /// Returns a row for each figure and setting: the median, and its ratio to the first setting's.
     pub(super) fn rows(&self, output: &str, repeats: usize, json: bool) -> Vec<String> {
         let runs: Vec<Vec<Vec<(String, f64)>>> = self
             .runs
@@ -85,7 +85,7 @@ impl Case {
     }
 }
 
-/// What `ripstop perf netpipe` says of a length, or of all of them.
+/// Figures of `ripstop perf netpipe` for one length, or for all of them.
 fn by_length(line: &Value) -> Vec<(String, f64)> {
     let how = line["how"].as_str().unwrap_or("");
     if let Some(half) = line["half_bytes"].as_f64() {
@@ -104,7 +104,7 @@ fn by_length(line: &Value) -> Vec<(String, f64)> {
     }
 }
 
-/// A collective's first call, later ones, and how many of these the first one takes.
+/// Times of a collective's first call and of later ones, and their ratio.
 fn first_call(line: &Value) -> Vec<(String, f64)> {
     let (Some(first), Some(later)) = (line["first_us"].as_f64(), line["mean_us"].as_f64()) else {
         return Vec::new();
@@ -129,7 +129,7 @@ fn by_window(line: &Value) -> Vec<(String, f64)> {
     vec![(format!("{size} by {window}, MB/s"), rate)]
 }
 
-/// Times of short messages one way, or how many of them leave in a second; and what each costs of what can be counted.
+/// Times of short messages one way, or their rate per second, and the countable costs of each.
 fn short(line: &Value) -> Vec<(String, f64)> {
     let (time, what) = match (
         line["million_per_s"].as_f64(),
@@ -159,7 +159,7 @@ pub(super) const HEAD: &str =
     "case      figure                    run                 median   ratio   least    most";
 
 pub(super) const CASES: [Case; 4] = [
-    // Lengths are perturbed where they are timed one by one, as NetPIPE does.
+    // Lengths are varied where they are timed one by one, as NetPIPE does.
     Case {
         name: "netpipe",
         runs: &[
@@ -181,7 +181,8 @@ pub(super) const CASES: [Case; 4] = [
         ],
         read: by_length,
     },
-    // Over shared memory there is nothing to connect: what its first call takes longer is what a program's first steps take.
+    // Over shared memory there is nothing to connect: the extra time of the first call there is that of a program's first
+    // steps.
     Case {
         name: "first",
         runs: &[
@@ -193,7 +194,7 @@ pub(super) const CASES: [Case; 4] = [
         ],
         read: first_call,
     },
-    // 80 Mbit/s are far below what the emulated processors carry, with four lanes too.
+    // 80 Mbit/s are far below what the emulated processors can carry, even with four lanes.
     Case {
         name: "window",
         runs: &[

@@ -1,28 +1,28 @@
-//! Ripstop beside perftest: the ratio of each two runs that followed each other, and what it should be.
+//! Ripstop beside perftest: the ratio of each two consecutive runs, and its target.
 
 use serde_json::{Value, json};
 
 use super::{part, title};
 use crate::spread::{Spread, median};
 
-/// Two contestants, which figure of theirs counts, and what it should be.
+/// Two contestants, their figures, and the target of the ratio.
 pub(super) struct Case {
     pub(super) name: &'static str,
     unit: &'static str,
-    /// Commands of the script, and where the figure is in what they print.
+    /// Commands in the script, and the position of the figure in their output.
     theirs: (&'static str, Figure),
     ours: (&'static str, Figure),
-    /// The ratio of ours to theirs.
+    /// The target of the ratio of ours to theirs.
     target: Target,
     pub(super) parallel: bool,
 }
 
-/// Where a figure is.
+/// The position of a figure.
 #[derive(Clone, Copy)]
 enum Figure {
-    /// In the last line of perftest's table, in this column, times this.
+    /// A column of the last line of perftest's table, and a factor.
     Column(usize, f64),
-    /// In a JSON object.
+    /// A field of a JSON object.
     Field(&'static str),
 }
 
@@ -102,7 +102,7 @@ pub(super) const HEAD: &str =
     "case         unit    perftest     ripstop   ratio   least    most   target";
 
 const TYPICAL_US: Figure = Figure::Column(4, 1.0);
-/// perftest counts in units of 10^9 bits when it is asked to.
+/// perftest counts in units of 10^9 bits if it is asked to.
 const MEAN_MB_PER_S: Figure = Figure::Column(3, 125.0);
 
 pub(super) const CASES: [Case; 8] = [
@@ -131,7 +131,7 @@ pub(super) const CASES: [Case; 8] = [
         target: Target::AtLeast(0.9),
         parallel: false,
     },
-    // Buffers that are registered once, as perftest's are.
+    // Buffers that are registered once, like perftest's.
     Case {
         name: "buffers",
         unit: "MB/s",
@@ -197,7 +197,7 @@ pub(super) const CASES: [Case; 8] = [
         target: Target::AtMost(1.3),
         parallel: true,
     },
-    // Queue pairs by two threads beside one: not ours and theirs, but what can be gained.
+    // Queue pairs by two threads beside one thread: this shows what can be gained, and compares no libraries.
     Case {
         name: "pairs",
         unit: "µs",

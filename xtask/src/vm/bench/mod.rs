@@ -1,8 +1,9 @@
 //! `cargo xtask bench verbs`: Ripstop over verbs beside perftest, and beside itself in other settings, in turns in one guest.
 //!
-//! An emulated machine's times mean nothing by themselves, and its devices are its processors: only ratios count, each of two
-//! runs that followed each other, and their median. Who polls against who polls needs a guest whose processors run at the same
-//! time (`--parallel`), because perftest does not pause while it spins; the others have one that is not disturbed by other work.
+//! Times of an emulated machine mean nothing by themselves, and its devices are run by its processors. So only ratios count:
+//! ratios of two consecutive runs, and their median. If both contestants poll, the guest's processors must run at the same time
+//! (`--parallel`), because perftest does not pause while it spins. The other cases use a guest that other work does not
+//! disturb.
 
 mod alone;
 mod beside;
@@ -83,14 +84,14 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is measured: beside somebody else, or in several settings beside each other.
+/// A case: beside another program, or in several settings beside each other.
 #[derive(Clone, Copy)]
 enum Case {
     Beside(&'static beside::Case),
     Alone(&'static alone::Case),
 }
 
-/// What a case needs of the guest.
+/// The guest that a case needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Bed {
     devices: u32,
@@ -130,7 +131,7 @@ impl Case {
         }
     }
 
-    /// Who runs, and by which command of the script.
+    /// Returns the contestants, and the command of each in the script.
     fn turns(self) -> Vec<(&'static str, &'static str)> {
         match self {
             Self::Beside(case) => case.turns(),
@@ -146,7 +147,7 @@ impl Case {
     }
 }
 
-/// Every contestant once for each repeat; each repeat begins with another.
+/// Returns the script: every contestant once for each repeat, and each repeat begins with another contestant.
 fn script(cases: &[Case], repeats: usize, programs: &Programs) -> String {
     let Programs { ripstop, pairs } = programs;
     let mut script = format!(
@@ -173,20 +174,20 @@ fn title(case: &str, who: &str, nth: usize) -> String {
     format!("{case} {who} {nth}")
 }
 
-/// What was printed between the head of this title and the next.
+/// Returns the output between the head with this title and the next head.
 fn part<'a>(output: &'a str, title: &str) -> Option<&'a str> {
     let (_, rest) = output.split_once(&format!("== {title}\n"))?;
     Some(rest.split_once("\n== ").map_or(rest, |(part, _)| part))
 }
 
-/// What the arguments say.
+/// The parsed arguments.
 struct Asked {
     cases: Vec<Case>,
     repeats: usize,
     json: bool,
 }
 
-/// `None` when help was asked for.
+/// Parses the arguments; `None` if help was asked for.
 fn parse(args: &[String]) -> Result<Option<Asked>, String> {
     let mut asked = Asked {
         cases: Case::all().collect(),
@@ -226,7 +227,7 @@ fn parse(args: &[String]) -> Result<Option<Asked>, String> {
     Ok(Some(asked))
 }
 
-/// What runs in the guest besides perftest.
+/// The programs that run in the guest, besides perftest.
 struct Programs {
     ripstop: PathBuf,
     pairs: PathBuf,
@@ -273,7 +274,7 @@ fn succeed(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Keeps what is written to it.
+/// A writer that keeps what is written to it.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -297,7 +298,7 @@ impl Write for Kept {
     }
 }
 
-/// Of all cases; a guest with as many devices as a case needs and no more is quicker.
+/// The guests of all cases. A guest with exactly as many devices as a case needs is faster.
 const BEDS: [Bed; 3] = [
     Bed {
         devices: 2,
@@ -313,7 +314,7 @@ const BEDS: [Bed; 3] = [
     },
 ];
 
-/// For each of them.
+/// Time limit of each guest.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `cargo xtask vm-test --all`: the whole matrix, by hand.
+//! `cargo xtask vm-test --all`: runs the whole matrix, by hand.
 
 use std::{
     env,
@@ -83,10 +83,10 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
     judge(status, &rows, &output)
 }
 
-/// A variable that was set for the command counts more than the table's.
+/// Returns a variable: one that was set for the command overrides the table's.
 ///
 /// # Errors
-/// Names one whose value is no number: it goes into a script.
+/// Names a variable whose value is no number, because it goes into a script.
 fn override_by_environment(cell: &mut Cell) -> Result<(), String> {
     for name in ALONG {
         let Ok(value) = env::var(name) else {
@@ -120,7 +120,7 @@ fn judge(status: Result<u8, String>, rows: &[Row], output: &str) -> Result<(), S
     }
     match status? {
         0 => Ok(()),
-        // What is looked at before and after all programs.
+        // Checks made before and after all programs.
         other => {
             let last: Vec<&str> = output.lines().rev().take(3).collect();
             Err(format!("status {other} in the guest: {last:?}"))
@@ -139,7 +139,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// `None` when help was asked for.
+    /// Parses the arguments; `None` if help was asked for.
     fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let mut asked = Self {
             wish: Wish::default(),
@@ -192,7 +192,7 @@ fn seconds(option: &str, value: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// One for each rank of all tests but the largest.
+/// Number of devices: one for each rank of all tests but the largest.
 const DEVICES: u32 = 8;
 
 const ALONG: [&str; 7] = [

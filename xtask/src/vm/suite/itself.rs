@@ -1,4 +1,4 @@
-//! `cargo xtask vm` itself, as whoever uses it sees it: status, output, time limit, and that nothing is left.
+//! Tests `cargo xtask vm` itself as a user sees it: status, output, time limit, and that nothing is left.
 
 use std::{
     fs,
@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-/// Checks it, all at once, as most of it is the guests' start: how many claims held.
+/// Runs all checks at once, because most of their time is the start of a guest. Returns how many claims held.
 ///
 /// # Errors
-/// Names those that did not, with what was seen.
+/// Names the claims that did not hold, with what was seen.
 pub(super) fn check() -> Result<u64, String> {
     let outcomes = thread::scope(|scope| {
         let claims = CLAIMS.map(|(name, claim)| (name, scope.spawn(claim)));
@@ -55,7 +55,7 @@ fn ends_in_time() -> Result<(), String> {
 fn ends_with_its_starter() -> Result<(), String> {
     let mut starter = start(&["--", "sleep", "600"])?;
     let begun = by_and_by(|| !machines_of(starter.id()).is_empty());
-    // Not in a way that it could do something about.
+    // Kills the process in a way that it cannot handle.
     let killed = starter.kill();
     starter.wait().and(killed).map_err(|why| why.to_string())?;
     if !begun {
@@ -67,7 +67,7 @@ fn ends_with_its_starter() -> Result<(), String> {
     Ok(())
 }
 
-/// How the command ended, what it printed, and which machines it left.
+/// The status of the command, its output, and the machines that it left.
 #[derive(Debug)]
 struct Seen {
     status: Option<i32>,
@@ -97,8 +97,8 @@ impl Seen {
     }
 }
 
-/// This program again, with a guest that has no devices and starts the sooner. Its file may be another one by now: the gate
-/// builds this program once more for its tests.
+/// Starts this program again, with a guest that has no devices and so starts sooner. It starts itself through `/proc`, because
+/// the gate may have rebuilt this program's file for its tests.
 fn start(words: &[&str]) -> Result<Child, String> {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -109,7 +109,7 @@ fn start(words: &[&str]) -> Result<Child, String> {
     command.spawn().map_err(|why| why.to_string())
 }
 
-/// Processes whose command lines have the names of this process's sockets.
+/// Returns the processes whose command lines contain the names of this process's sockets.
 fn machines_of(id: u32) -> Vec<String> {
     let name = format!("path=ripstop-vm-{id}-");
     let lines = fs::read_dir(Path::new("/proc")).into_iter().flatten();
@@ -120,7 +120,7 @@ fn machines_of(id: u32) -> Vec<String> {
         .collect()
 }
 
-/// Whether it holds before a guard runs out.
+/// Returns true if the condition holds before a time limit.
 #[expect(
     clippy::disallowed_methods,
     reason = "another process ends when it ends, and no runtime is here"
@@ -135,5 +135,5 @@ fn by_and_by(mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// A minute of looking.
+/// The most checks: a minute of them.
 const LOOKS_MAX: u32 = 3000;

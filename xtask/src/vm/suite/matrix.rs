@@ -1,43 +1,43 @@
-//! Every suite, on one device and with the devices between the ranks, and with either reactor: what is too long for the gate.
+//! Every suite, on one device and with the devices between the ranks, and with either reactor. This is too long for the gate.
 
 use super::table::{Suite, What};
 
-/// A suite under the name that `--only` gives it.
+/// A suite, with its name for `--only`.
 pub(super) struct Whole {
     pub(super) name: &'static str,
     package: &'static str,
     what: What,
     runs: Runs,
-    /// Tests in which no device takes part, and how it runs.
+    /// Arguments: tests that are left out because no device takes part in them, and options.
     args: &'static str,
     env: &'static str,
 }
 
-/// In which of the combinations a suite differs.
+/// The combinations in which a suite runs.
 #[derive(Clone, Copy)]
 enum Runs {
-    /// In all four.
+    /// All four combinations.
     All,
-    /// By the reactor: it names its devices itself.
+    /// Both reactors; the suite chooses its devices itself.
     Reactors,
-    /// Drivers sleep without a reactor: between which devices, and the filters of the claims made there.
+    /// One reactor, because drivers sleep without one. For each: the devices, and the filters of the claims made on them.
     Drivers(&'static [(&'static str, &'static str)]),
 }
 
 /// One run of a suite.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
-    /// The suite's name, with what of it was asked for.
+    /// The suite's name, with the filter that was asked for.
     pub(super) name: String,
     pub(super) devices: &'static str,
     pub(super) reactor: &'static str,
     pub(super) suite: Suite,
 }
 
-/// What was asked for; empty is everything.
+/// The suites that were asked for; empty means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// Suites by name, or `suite::filter` with what its test program gets as a filter.
+    /// Suites by name, or `suite::filter`, where `filter` is passed to the test program.
     pub(super) only: Vec<String>,
     pub(super) devices: Option<String>,
     pub(super) reactor: Option<String>,
@@ -70,7 +70,7 @@ impl Whole {
         }
     }
 
-    /// A suite once more, in another way.
+    /// Returns another combination of the suite.
     const fn test_as(
         name: &'static str,
         test: &'static str,
@@ -95,7 +95,7 @@ impl Whole {
         }
     }
 
-    /// The runs of it, or of those of its tests that have this in their names.
+    /// Returns the runs of the suite, or those of its tests whose names contain this filter.
     fn cells(&self, filter: Option<&str>) -> Vec<Cell> {
         let name = filter.map_or_else(
             || self.name.to_owned(),
@@ -141,7 +141,7 @@ impl Whole {
     }
 }
 
-/// The runs that are wished for, in the order of the table.
+/// Returns the runs that were asked for, in the order of the table.
 ///
 /// # Errors
 /// A sentence naming a suite that is unknown.
@@ -167,7 +167,7 @@ pub(super) fn chosen(wish: &Wish) -> Result<Vec<Cell>, String> {
     Ok(cells)
 }
 
-/// All suites' names.
+/// Returns the names of all suites.
 pub(super) fn names() -> String {
     ALL.map(|suite| suite.name).join(", ")
 }
@@ -179,19 +179,19 @@ fn joined(words: &[&str]) -> String {
 
 const REACTORS: [&str; 2] = ["uring", "epoll"];
 
-/// All ranks on one device, which loops back inside what they say; or each on its own, as ranks take turns among the devices.
+/// Devices: all ranks on one device, which loops back internally; or each on its own device, which ranks take in turn.
 const DEVICES: [(&str, &str); 2] = [("one", "RIPSTOP_VERBS_DEVICE=rxe0"), ("across", "")];
 
-/// Said of a suite that names its devices itself.
+/// Name of the devices of a suite that chooses them itself.
 const OWN: &str = "own";
 
-/// A rank may have to wait long for one of the guest's processors, so it is not lost at once.
+/// A rank may wait long for one of the guest's processors, so it must not be declared dead too early.
 const PATIENT: &str = "RIPSTOP_DETECT_MS=20000";
 const VERBS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000";
-/// Two ranks of a node each, which have the adapter copy what is long.
+/// Two nodes of two ranks each, which let the adapter copy long messages.
 const LOOPBACK: &str = "RIPSTOP_FABRIC=shm+verbs RIPSTOP_LOOPBACK=on";
 
-/// The ranks of some tests are simulated: no device takes part.
+/// The ranks of some tests are simulated, and no device takes part.
 const ALL: [Whole; 30] = [
     Whole::of_fabric("library", What::Library, &[(OWN, "verbs::")]),
     Whole::of_fabric(
@@ -242,7 +242,7 @@ const ALL: [Whole; 30] = [
     Whole::new(
         "collectives",
         Runs::All,
-        // What is torn is a rail of Portals.
+        // Rails of Portals are cut there, and not cables.
         "--skip nodes:: --skip simulated:: --skip torn::",
         "KILLS=3",
     ),

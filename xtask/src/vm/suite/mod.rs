@@ -23,7 +23,7 @@ mod matrix;
 mod report;
 mod table;
 
-/// The step alone: what runs is seen while it runs.
+/// Runs the step alone, and shows the output of programs while they run.
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     match Bed::make(&gate.root, SUITES, PROFILE)? {
         Some(bed) => gate.counted(NAME, REPEAT, |_, tally| {
@@ -35,7 +35,7 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     }
 }
 
-/// What `cargo xtask vm` itself promises, alone.
+/// Tests `cargo xtask vm` itself, alone.
 pub(crate) fn itself(gate: &mut Gate) -> Result<(), String> {
     gate.counted(
         "`cargo xtask vm`",
@@ -44,7 +44,7 @@ pub(crate) fn itself(gate: &mut Gate) -> Result<(), String> {
     )
 }
 
-/// The step beside others: the guest takes one processor.
+/// Runs the step beside others; the guest takes one processor.
 pub(crate) fn beside(
     gate: &mut Gate,
     others: impl FnOnce(&mut Gate) -> Result<(), String>,
@@ -64,7 +64,7 @@ pub(crate) fn beside(
     gate.beside(long, others)
 }
 
-/// A guest that could be started, and what is to run in it.
+/// A guest that can be started, and the programs to run in it.
 struct Bed {
     image: Image,
     programs: Vec<Program>,
@@ -72,7 +72,8 @@ struct Bed {
 }
 
 impl Bed {
-    /// Builds the test programs here. Where a guest cannot be had there is none, and why is said; with `CI` that is a failure.
+    /// Builds the test programs here. If no guest can be had, prints the reason and returns `None`; with `CI` set, that is a
+    /// failure.
     fn make(root: &Path, suites: &[Suite], profile: &str) -> Result<Option<Self>, String> {
         let image = packages::require(&packages::FOR_TESTS).and_then(|()| Image::at(root));
         match image {
@@ -92,8 +93,8 @@ impl Bed {
         }
     }
 
-    /// Looks at the command, then starts one guest and runs all programs in it: how that went, and what they printed, which
-    /// `show` gets as it comes.
+    /// Checks `cargo xtask vm` itself, then starts one guest and runs all programs in it. Returns the outcome and the output,
+    /// which `show` gets as it comes.
     fn run(&self, tally: &mut Tally, show: impl Write + Send + 'static) -> Ended {
         let itself = itself::check().map(|claims| tally.passed += claims);
         let (status, text) = self.output(&FOR_GATE, show);
@@ -111,7 +112,7 @@ impl Bed {
         (outcome, text)
     }
 
-    /// The status of all programs in one guest, and what they printed.
+    /// Returns the status of all programs in one guest, and their output.
     fn output(
         &self,
         size: &Size,
@@ -128,24 +129,24 @@ impl Bed {
     }
 }
 
-/// How large a guest is, and how long everything in it and one program may take.
+/// The size of a guest, and the time limits of all programs and of one.
 struct Size {
     devices: u32,
     all: Duration,
     program: Duration,
 }
 
-/// A suite that was built.
+/// A suite whose program was built.
 #[derive(Debug)]
 struct Program {
     suite: Suite,
     file: PathBuf,
-    /// Where cargo would run it: where its package is.
+    /// The folder of its package, where cargo would run it.
     folder: PathBuf,
 }
 
 impl Suite {
-    /// The program, if this is cargo's message that it was built.
+    /// Returns the program, if this is cargo's message that it was built.
     fn built(&self, message: &Value) -> Option<Program> {
         let target = &message["target"];
         let library = self.package.replace('-', "_");
@@ -167,7 +168,7 @@ impl Suite {
     }
 }
 
-/// All programs, and the launcher that starts examples.
+/// Builds all programs, and the launcher that starts examples.
 fn build(root: &Path, suites: &[Suite], profile: &str) -> Result<(Vec<Program>, PathBuf), String> {
     let tests = suites.iter().flat_map(|suite| match suite.what {
         What::Library => vec!["-p", suite.package, "--lib"],
@@ -204,7 +205,7 @@ fn built_launcher(message: &Value) -> Option<PathBuf> {
     fits.then(|| file.into())
 }
 
-/// What cargo says while it does this.
+/// Runs cargo, and returns its messages.
 fn cargo(root: &Path, profile: &str, words: &[&str]) -> Result<Vec<Value>, String> {
     let output = Command::new("cargo")
         .args(words)
@@ -222,8 +223,8 @@ fn cargo(root: &Path, profile: &str, words: &[&str]) -> Result<Vec<Value>, Strin
     Ok(messages.filter_map(Result::ok).collect())
 }
 
-/// A script that runs everything, so that one failure hides no other, and ends with the last bad status. Everything takes about
-/// ten times as long as outside, so ranks of a test have that much before they hang.
+/// Returns a script that runs everything, so that one failure hides no other, and ends with the last bad status. Everything
+/// takes about ten times as long as outside, so the time limits of tests are ten times longer.
 fn script(programs: &[Program], launcher: &Path, limit: Duration) -> String {
     let launcher = format!("'{}' run -n 4 --timeout 600 -- ", launcher.display());
     let runs = programs.iter().map(|program| {
@@ -247,7 +248,7 @@ fn script(programs: &[Program], launcher: &Path, limit: Duration) -> String {
     begin.into_iter().chain(runs).chain(end).collect()
 }
 
-/// The script's status; what it prints goes to `output`.
+/// Runs the script and returns its status; its output goes to `output`.
 fn in_guest(
     image: &Image,
     script: &str,
@@ -263,8 +264,8 @@ fn in_guest(
     Guest::start(image, &options, output)?.status()
 }
 
-/// Adds up the tests of all programs, an example being one. A program that ran none is an error: a filter that fits nothing
-/// must not pass.
+/// Adds up the tests of all programs, where an example counts as one. A program that ran no test is an error, because a filter
+/// that matches nothing must not pass.
 fn count(programs: &[Program], output: &str, tally: &mut Tally) -> Result<(), String> {
     for Program { suite, .. } in programs {
         let title = suite.title();
@@ -288,7 +289,7 @@ fn count(programs: &[Program], output: &str, tally: &mut Tally) -> Result<(), St
     Ok(())
 }
 
-/// What was printed between the head of this title and the next.
+/// Returns the output between the head with this title and the next head.
 fn part<'a>(output: &'a str, title: &str) -> Option<&'a str> {
     let (_, rest) = output.split_once(&format!("== {title}\n"))?;
     Some(rest.split_once("\n== ").map_or(rest, |(part, _)| part))
@@ -308,7 +309,7 @@ impl Printed {
     }
 }
 
-/// Passes output on, and keeps it.
+/// A writer that passes output on, and keeps it.
 #[derive(Debug)]
 struct Kept<W> {
     printed: Printed,
@@ -328,7 +329,7 @@ impl<W: Write> Write for Kept<W> {
 }
 
 const NAME: &str = "tests with InfiniBand devices";
-/// What cargo builds by default.
+/// The default profile of cargo.
 const PROFILE: &str = "dev";
 const REPEAT: &str = "cargo xtask vm-test";
 
@@ -348,11 +349,11 @@ run() {
 }
 ";
 
-/// What `run` says of a program that did not end well.
+/// Starts the line that `run` prints about a program that failed.
 const BAD_END: &str = "ended with status";
 
-/// As many devices as most tests have ranks, so that each has one. Emulated, tests that compute take ten times as long as here,
-/// and several times that beside other work: these guard against hangs only.
+/// As many devices as most tests have ranks, so that each has one. In emulation, tests that compute take ten times as long as
+/// here, and several times longer beside other work. These limits guard against hangs only.
 const FOR_GATE: Size = Size {
     devices: 4,
     all: Duration::from_secs(4500),

@@ -1,4 +1,4 @@
-//! How each run of the matrix went, as a table or as lines of JSON.
+//! The outcome of each run of the matrix, as a table or as lines of JSON.
 
 use std::fmt;
 
@@ -7,37 +7,37 @@ use serde_json::json;
 use super::{BAD_END, matrix::Cell, part, table::What};
 use crate::step::Tally;
 
-/// A run and how it ended.
+/// A run and its outcome.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     cell: Cell,
     end: End,
     tally: Tally,
-    /// Tests that a filter left out, of those that the program has.
+    /// Tests of the program that a filter left out.
     left_out: u64,
     seconds: Option<u64>,
     failures: Vec<String>,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
     Passed,
-    /// Tests failed, or it died.
+    /// Tests failed, or the program died.
     Failed,
-    /// It was ended, as its time was up.
+    /// The program was ended at its time limit.
     TooLong,
-    /// It was under way when the guest's time was up.
+    /// The program was running when the guest reached its time limit.
     Unfinished,
-    /// Its turn did not come.
+    /// The guest's time ended before its turn.
     NotRun,
-    /// A filter that fits nothing.
+    /// The filter matches no test.
     Empty,
 }
 
 impl Row {
-    /// Reads what the guest printed of this run. Only a program that ended by itself and said how counts its tests: nothing that
-    /// was skipped, ignored or cut off is counted as passed.
+    /// Parses the guest's output of this run. The tests of a program count only if it ended by itself and reported how.
+    /// Skipped, ignored and unfinished tests do not count as passed.
     pub(super) fn read(cell: Cell, title: &str, output: &str) -> Self {
         let mut row = Self {
             cell,
@@ -50,7 +50,7 @@ impl Row {
         let Some(printed) = part(output, title) else {
             return row;
         };
-        // The status is said right before, maybe behind the name of a test that was under way.
+        // The status stands right before, possibly after the name of a test that was running.
         let mut last = printed
             .lines()
             .rev()
@@ -87,7 +87,7 @@ impl Row {
         row
     }
 
-    /// All of it ran and held.
+    /// Returns true if every test ran and passed.
     pub(super) fn held(&self) -> bool {
         self.end == End::Passed
     }
@@ -157,7 +157,7 @@ pub(super) fn head() -> String {
     )
 }
 
-/// How long each program took, and how much of that the guest's processors had nothing to do; the slowest come first.
+/// Lists the time of each program, and how much of it the guest's processors were idle; the slowest come first.
 pub(super) fn slowest(output: &str) -> String {
     let parts = output.split("\n== ").skip(1);
     let mut rows: Vec<_> = parts
@@ -179,20 +179,20 @@ pub(super) fn slowest(output: &str) -> String {
     lines.collect()
 }
 
-/// Of a line like `took 12 s`.
+/// Parses a line like `took 12 s`.
 fn seconds(line: &str) -> Option<u64> {
     let figure = line.strip_prefix("took ")?.strip_suffix(" s")?;
     figure.parse().ok()
 }
 
-/// Of a line like `test result: ok. 3 passed; .. 7 filtered out; finished in 0.10s`.
+/// Parses a line like `test result: ok. 3 passed; .. 7 filtered out; finished in 0.10s`.
 fn left_out(line: &str) -> u64 {
     let mut parts = line.split(';');
     let count = parts.find_map(|part| part.trim().strip_suffix(" filtered out")?.parse().ok());
     count.unwrap_or(0)
 }
 
-/// The names that a test program lists at its end.
+/// Returns the names that a test program lists at its end.
 fn failures(printed: &str) -> Vec<String> {
     let Some((_, list)) = printed.rsplit_once("\nfailures:\n") else {
         return Vec::new();
@@ -204,10 +204,10 @@ fn failures(printed: &str) -> Vec<String> {
 /// Columns of a program's name and arguments in a list.
 const TITLE_MAX: usize = 100;
 
-/// What `timeout` ends with.
+/// Exit code of `timeout` at the limit.
 const TIME_IS_UP: u8 = 124;
 
-/// What a test program ends with that says which tests failed.
+/// Exit code of a test program that lists which tests failed.
 const TESTS_FAILED: u8 = 101;
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! What runs in the guest.
+//! The programs that run in the guest.
 
 use std::borrow::Cow;
 
-/// Something that runs in the guest, and with what.
+/// A program that runs in the guest, with its arguments and variables.
 #[derive(Clone, Debug)]
 pub(super) struct Suite {
     pub(super) package: &'static str,
     pub(super) what: What,
-    /// What a test program is told to run, as a shell takes it, and how; or an example's arguments.
+    /// Filter and options of a test program, as a shell takes them; or an example's arguments.
     pub(super) args: Cow<'static, str>,
     /// Variables, as a shell takes them.
     pub(super) env: Cow<'static, str>,
 }
 
-/// Which program.
+/// The kind of program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     /// The tests inside the library.
@@ -52,7 +52,7 @@ impl Suite {
         }
     }
 
-    /// Differs from those of all others.
+    /// Returns a title that differs from those of all other suites.
     pub(super) fn title(&self) -> String {
         let what = match self.what {
             What::Library => "library".to_owned(),
@@ -65,41 +65,41 @@ impl Suite {
     }
 }
 
-/// All ranks on one device, which loops what they say back inside; and each on its own, with the wire between them, as ranks
-/// take turns among the devices. A rank may have to wait long for one of the guest's processors.
+/// All ranks on one device, which loops back internally; or, without a name, each on its own with the wire between them, as
+/// ranks take turns among the devices. A rank may wait long for one of the guest's processors.
 const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0";
 /// Each rank with two devices.
 const TWO_LANES: &str =
     "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0,rxe1";
-/// Short messages as datagrams, until ranks have much for each other.
+/// Short messages go as datagrams until ranks exchange much data.
 const HYBRID: &str =
     "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll RIPSTOP_CONNECT=hybrid";
-/// Two nodes of two ranks, the devices between them.
+/// Two nodes of two ranks, with the devices between them.
 const NODES: &str = "RIPSTOP_FABRIC=shm+verbs RIPSTOP_SHM_RANKS=2 RIPSTOP_DETECT_MS=20000";
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
-/// Some deaths, in whose midst a rank may have to wait long, too.
+/// Some deaths, during which a rank may wait long, too.
 const DYING: &str =
     "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll KILLS=3 GUARD_S=300";
-/// The first case of those that a test computes in many ways, each of which takes seconds.
+/// The first of the cases that a test computes in many ways; each takes seconds.
 const FIRST: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll CASES=1";
-/// One death of each kind, and heard of as soon as devices and pings say so.
+/// One death of each kind, detected as soon as devices and pings report it.
 const KILLED: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll KILLS=1 GUARD_S=300";
-/// Cables are pulled for good, and whoever is behind one is lost as soon as a slow guest allows.
+/// Cables are pulled for good, and a rank behind one is declared dead as soon as a slow guest allows.
 const PULLED: &str = "RIPSTOP_DETECT_MS=10000";
 
-/// What runs in the guest after a look at the guest itself. It takes minutes where the guest is emulated, so what is long is
-/// made shorter, and some of it is left out by its name.
+/// The programs that run in the guest after a check of the guest itself. They take minutes if the guest is emulated, so long
+/// tests are shortened, and some are left out by name.
 pub(super) const SUITES: &[Suite] = &[
     Suite::of_fabric(What::Library, "--include-ignored verbs::", ""),
-    // Ranks that come and go open a device each, which takes a tenth of a second. The same claims for ranks on one device are run
-    // by hand.
+    // Ranks that come and go open a device each, which takes a tenth of a second. The same claims for ranks on one device are
+    // run by hand.
     Suite::of_fabric(
         What::Test("conformance"),
         "--include-ignored on_verbs --skip lanes:: --skip on_verbs::",
         "ROUNDS=10",
     ),
-    // What is another matter where a rank has several devices, and one of each kind. The rest is run by hand, as are lists, which
-    // keep to the first lane.
+    // Claims that differ for ranks with several devices, and one of each other kind. The rest is run by hand, and so are lists,
+    // which use only the first lane.
     Suite::of_fabric(
         What::Test("conformance"),
         "--include-ignored on_verbs_by_two_lanes::a_message_posted_just on_verbs_by_two_lanes::a_put_is_visible \
@@ -111,8 +111,8 @@ pub(super) const SUITES: &[Suite] = &[
          on_verbs_by_four_lanes::ranks_that_close on_verbs_by_four_lanes::the_only_messages",
         "ROUNDS=5",
     ),
-    // Of these one cable after the other is pulled for good, so how long does not matter. The test that puts one back in time is
-    // run by hand: that is a matter of the guest's speed.
+    // In these, one cable after the other is pulled for good, so their duration does not matter. The test that plugs a cable in
+    // again in time is run by hand, because it depends on the guest's speed.
     Suite::of_fabric(
         What::Test("conformance"),
         "--include-ignored --test-threads 1 verbs::lanes verbs::torn_lists verbs::cables verbs::waking_lists \
@@ -139,9 +139,10 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::test("operations", "--skip flood --skip races", ACROSS),
     Suite::test("errors", "", ONE),
     Suite::test("recovery", "", ONE),
-    // What the others are about is thousands of programs, or ranks that are simulated.
+    // The other tests run thousands of programs, or simulated ranks.
     Suite::test("programs", "failing going_on --skip simulator", ONE),
-    // The ranks of `graphs` and `ends` are simulated: no device takes part, and it takes minutes. So do a million pieces.
+    // The ranks of `graphs` and `ends` are simulated: no device takes part, and it takes minutes. A million pieces take as
+    // long.
     Suite::test(
         "windows",
         "--skip graphs:: --skip ends:: --skip more_pieces_come",
@@ -154,11 +155,11 @@ pub(super) const SUITES: &[Suite] = &[
     ),
     Suite::test("collectives", "forms ragged into:: wakes", ONE),
     Suite::test("collectives", "failing killed", DYING),
-    // A rank that was stopped has a thousand long messages to make up for, which takes minutes there.
+    // A stopped rank must catch up on a thousand long messages, which takes minutes there.
     Suite::test("failures", "--skip stopped_for_longer", KILLED),
-    // Where each rank has two devices a lane takes half a minute to fail: run by hand.
+    // If each rank has two devices, a lane takes half a minute to fail: run by hand.
     Suite::test("cables", "--include-ignored stays_pulled", PULLED),
-    // Other numbers of ranks take a minute more each and are run by hand, as are blocks of 135 KiB.
+    // Other numbers of ranks take a minute more each and are run by hand, and so are blocks of 135 KiB.
     Suite::test(
         "awp",
         "--test-threads 1 oneself four_ranks as_processes seismograms",
