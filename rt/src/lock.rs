@@ -69,6 +69,7 @@ impl<T> Lock<T> {
     fn wait(&self) {
         loop {
             for _ in 0..LOOKS {
+                // Look before trying: a failed exchange would take the cache line away from the holder.
                 if !self.held.load(Relaxed) && self.try_take() {
                     return;
                 }

@@ -146,6 +146,7 @@ fn run(shared: &Weak<Shared>, tick: Duration) {
     let mut seen = None;
     let mut pace = Pace { tick, keen: 0 };
     loop {
+        // Holds no strong reference while parked, so that the runtime can be dropped meanwhile.
         thread::park_timeout(pace.next());
         let Some(shared) = shared.upgrade() else {
             return;

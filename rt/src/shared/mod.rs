@@ -199,6 +199,7 @@ impl Shared {
         let disturbed = engine.watch.announce();
         let events = engine_turn(&mut engine, &self.clock);
         self.finish(engine);
+        // After unlocking, because the agent takes the lock as soon as it is woken.
         if disturbed {
             self.notifier.notify();
         }
@@ -349,6 +350,7 @@ impl Queue for Shared {
             return task.abandon();
         }
         tasks.ready.push_back(task);
+        // Counted before the nudge: a thread publishes that it sleeps, and then checks this count.
         self.tasks_len.fetch_add(1, Ordering::SeqCst);
         drop(tasks);
         self.nudge();
