@@ -12,8 +12,8 @@ use std::{
     task::{Context, Poll},
 };
 
-/// Number of polls between two yields, which take a thread a few microseconds. The executor's work in between then
-/// costs less than 1 %.
+/// Number of polls between two yields. They take a few microseconds, so the executor's work at a yield costs less than
+/// 1 %.
 const POLLS_MAX: u32 = 128;
 
 thread_local! {

@@ -20,7 +20,7 @@ use crate::{
 ///
 /// Dropping it detaches it: it goes on in the background, and its epoch does not end before it.
 #[must_use = "await it, or call `detach`"]
-#[repr(C)] // it is moved in units of 16 bytes; a vector's pointer and length must be moved together, because they are read together
+#[repr(C)] // moved in units of 16 bytes: a vector's pointer and length must stay together, because they are read together
 pub struct RemoteOp<B: Send + 'static> {
     /// State of an operation that did not complete immediately. Boxed, because an operation is moved several times
     /// before it is awaited, and moving much data takes as long as a short copy.

@@ -370,7 +370,7 @@ const STUCK_INTERVALS: u32 = 20;
 /// Maximum number of polls in one turn without an event.
 const POLLS_MAX: u32 = 256;
 
-/// Virtual time that a spinning program takes for this many polls. It doubles until it is about 10 µs.
+/// Virtual time that a spinning program takes for [`POLLS_MAX`] polls. It doubles until it is about 10 µs.
 const SPIN: Duration = Duration::from_nanos(100);
 const SPIN_DOUBLINGS: u32 = 7;
 
