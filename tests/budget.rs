@@ -1,8 +1,8 @@
-//! What a small message may cost while its receiver is awake: no system call, no allocation, no wake. Alone in its program,
+//! The cost of a small message while its receiver is awake: no system call, no allocation, no wake. Alone in its program,
 //! because it counts every allocation of the process.
 //!
-//! Both ranks are driven by one thread, in turn: what is awaited has always come, so nobody sleeps and nothing depends on
-//! what else the machine does.
+//! One thread drives both ranks, in turn. Each awaited message has always come, so no thread sleeps and nothing depends on
+//! other work of the machine.
 
 // `count` is for the command's measurements and for this.
 #[path = "../src/bin/ripstop/perf/allocations.rs"]
@@ -12,7 +12,7 @@ use std::{array, thread};
 
 use ripstop::{Comm, Runtime, boot};
 
-/// What is left over from the first messages: rings are made, vectors grow.
+/// Rounds that are not counted, in which rings are made and vectors grow.
 const WARM_UP: usize = 1000;
 const ROUNDS: usize = 2000;
 
@@ -31,7 +31,7 @@ fn ranks() -> [Runtime; 2] {
 /// A rank and its world.
 type Rank<'a> = (&'a Runtime, &'a Comm);
 
-/// `K` messages there, from and into buffers that are used again; `posted` says whether the receives come first.
+/// Sends `K` messages in one direction, from and into reused buffers; `posted` says whether the receives come first.
 fn pass<const K: usize>((from, sender): Rank<'_>, (to, receiver): Rank<'_>, posted: bool) {
     let receive = || receiver.recv_into(sender.rank(), 7, [0_u8; 8]);
     let early: [_; K] = array::from_fn(|_| posted.then(receive));
@@ -49,7 +49,7 @@ fn pass<const K: usize>((from, sender): Rank<'_>, (to, receiver): Rank<'_>, post
     });
 }
 
-/// Allocations of many rounds of `2 * K` messages, and a check of what else they cost.
+/// Returns the allocations of many rounds of `2 * K` messages, and checks their other costs.
 fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
     let worlds = runtimes.each_ref().map(Runtime::world);
     let [left, right] = [0, 1].map(|rank| (&runtimes[rank], &worlds[rank]));
@@ -66,7 +66,7 @@ fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
     let allocations = allocations::count() - allocations;
     for (rank, before) in runtimes.iter().zip(before) {
         let spent = rank.counters() - before;
-        // Credits go home with messages that go there, or by themselves.
+        // Credits are returned with messages in that direction, or by themselves.
         assert!(spent.messages_sent >= (K * ROUNDS) as u64);
         assert_eq!(spent.system_calls, 0, "posted first: {posted}");
         assert_eq!(spent.wakes_sent, 0, "posted first: {posted}");
@@ -78,7 +78,8 @@ fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
 fn a_small_message_between_awake_ranks_allocates_nothing_calls_nobody_and_wakes_nobody() {
     let runtimes = ranks();
     for posted in [true, false] {
-        // `block_on` allocates, three times a call; messages do not, up to four that a first allocation has room for.
+        // `block_on` allocates three times a call. Messages do not, as long as the first allocation has room, which is for
+        // four.
         let few = allocations::<1>(&runtimes, posted);
         let many = allocations::<4>(&runtimes, posted);
         assert_eq!(few, many, "posted first: {posted}");

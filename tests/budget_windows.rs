@@ -1,8 +1,8 @@
-//! What an epoch with a neighbour may cost while it is awake, where memory is mapped: no allocation, no system call, no wake.
-//! Alone in its program, because it counts every allocation of the process.
+//! The cost of an epoch with a neighbor that is awake, where memory is mapped: no allocation, no system call, no wake. Alone in
+//! its program, because it counts every allocation of the process.
 //!
-//! Both ranks are driven by one thread, in turn: what is awaited has always come, so nobody sleeps and nothing depends on
-//! what else the machine does.
+//! One thread drives both ranks, in turn. What is awaited has always happened, so no thread sleeps and nothing depends on other
+//! work of the machine.
 
 // `count` is for the command's measurements and for this.
 #[path = "../src/bin/ripstop/perf/allocations.rs"]
@@ -12,11 +12,11 @@ use std::thread;
 
 use ripstop::{Collectives, Combine, Exposure, Locked, PassiveWindow, Runtime, Window, boot};
 
-/// What is left over from the first epochs: ends introduce themselves, counters are mapped, vectors grow.
+/// Epochs that are not counted, in which ends introduce themselves, counters are mapped and vectors grow.
 const WARM_UP: usize = 10;
 const ROUNDS: usize = 2000;
 
-/// Two ranks and what each has; made by two threads, used by one.
+/// Two ranks and their windows; made by two threads, used by one.
 fn ranks<W: Send + 'static>(make: fn(&Runtime) -> W) -> [(Runtime, W); 2] {
     let start = |boot| {
         let builder = Runtime::builder().boot(boot);
@@ -34,7 +34,7 @@ fn ranks<W: Send + 'static>(make: fn(&Runtime) -> W) -> [(Runtime, W); 2] {
     ranks.unwrap_or_else(|_| panic!("two ranks"))
 }
 
-/// Allocations of so many rounds, after a check of what else they cost.
+/// Returns the allocations of `rounds` rounds, after a check of their other costs.
 fn cost<W>(ranks: &mut [(Runtime, W); 2], mut round: impl FnMut(&mut [(Runtime, W); 2])) -> u64 {
     (0..WARM_UP).for_each(|_| round(ranks));
     let before = ranks.each_ref().map(|(runtime, _)| runtime.counters());
@@ -50,7 +50,7 @@ fn cost<W>(ranks: &mut [(Runtime, W); 2], mut round: impl FnMut(&mut [(Runtime, 
     allocations
 }
 
-/// An epoch between the two on each of `K` windows, with one put each way.
+/// Runs an epoch between the two ranks on each of `K` windows, with one put each way.
 fn epochs<const K: usize>(ranks: &mut [(Runtime, [Window<u64>; K]); 2]) {
     let [left, right] = ranks;
     let exposed = [expose(&mut left.1, 1), expose(&mut right.1, 0)];
@@ -102,7 +102,7 @@ fn epochs_and_operations_between_awake_neighbours_allocate_nothing_call_nobody_a
     assert_eq!(few, many);
 }
 
-/// `K` times each operation on the other's memory.
+/// Runs `K` of each operation on the other rank's memory.
 fn operations<const K: usize>(ranks: &mut [(Runtime, Locked<'static, u64>); 2]) {
     let (runtime, locked) = &ranks[0];
     runtime.block_on(async {
@@ -118,7 +118,7 @@ fn operations<const K: usize>(ranks: &mut [(Runtime, Locked<'static, u64>); 2]) 
     });
 }
 
-/// The other's memory, locked for as long as the program lives.
+/// Locks the other rank's memory for the life of the program.
 fn locked(runtime: &Runtime) -> Locked<'static, u64> {
     let world = runtime.world();
     runtime.block_on(async {

@@ -1,6 +1,6 @@
-//! Cables that are pulled in the midst of collectives over verbs. Where each rank has one device, nobody gets to the other side
-//! any more, and either side goes on by itself; where each has two, all go on by the other one. In the virtual machine only,
-//! which has a command for cables; ranks count as gone as soon as `RIPSTOP_DETECT_MS` says.
+//! Cables that are pulled during collectives over verbs. If each rank has one device, no rank reaches the other side any more,
+//! and either side continues by itself. If each has two, all continue by the other device. Runs only in the virtual machine,
+//! which has a command for cables. A rank counts as failed as soon as `RIPSTOP_DETECT_MS` has passed.
 
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
@@ -29,7 +29,7 @@ fn a_cable_that_stays_pulled_ends_collectives_by_messages_and_either_side_goes_o
     });
 }
 
-/// Some ranks have their words by this one, and others by the second: it does not matter which.
+/// Some ranks exchange control messages by this device, and others by the second; it does not matter which.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn collectives_by_messages_go_on_without_one_of_two_lanes() {
@@ -46,7 +46,7 @@ fn lists_go_on_without_the_second_of_two_lanes() {
     });
 }
 
-/// Lists go by the first of several devices only.
+/// Lists use only the first of several devices.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn without_the_first_of_two_lanes_lists_end_on_all_ranks_and_messages_go_on() {
@@ -55,7 +55,7 @@ fn without_the_first_of_two_lanes_lists_end_on_all_ranks_and_messages_go_on() {
     });
 }
 
-/// Four ranks on these devices, and a cable that is so slow that something is always under way there when it is pulled.
+/// Starts four ranks on these devices, with a cable so slow that messages are always in flight there when it is pulled.
 fn job(
     devices: fn(usize) -> &'static str,
     carried_on_by: &'static str,
@@ -81,7 +81,7 @@ fn one_device(rank: usize) -> &'static str {
     ["rxe0", "rxe1", "rxe2", "rxe2"][rank]
 }
 
-/// Those of even numbers share two, and so do the others, so that neighbours are at the two ends of [`FIRST`] and [`SECOND`].
+/// Ranks of even number share two devices, and so do the others, so neighbors are at the two ends of [`FIRST`] and [`SECOND`].
 fn two_devices(rank: usize) -> &'static str {
     ["rxe0,rxe1", "rxe2,rxe3"][rank % 2]
 }
@@ -90,7 +90,7 @@ async fn go_on_by_sides(world: &Comm, torn: u32) {
     let me = world.rank();
     let mut failures = world.failures();
     let mut buffers = until_torn(world, torn).await;
-    // They are ours again, however late what was under way comes.
+    // The buffers are the application's again, however late messages in flight arrive.
     buffers.iter_mut().for_each(|buffer| buffer.fill(POISON));
     let others = (0..world.size()).filter(|rank| rank / 2 != me / 2);
     for peer in others.clone() {
@@ -107,7 +107,7 @@ async fn go_on_by_sides(world: &Comm, torn: u32) {
     let side = world.shrink().await.unwrap();
     assert_eq!((side.rank(), side.size()), (me % 2, 2));
     if me == 0 {
-        // Who is gone is gone, and has nothing to say even if it does not know that yet.
+        // A rank that was declared failed no longer counts, even if it does not know that yet.
         end(cable("plug", torn));
     }
     for number in 0..ROUNDS {
@@ -138,7 +138,7 @@ async fn go_on_without(runtime: &Runtime, torn: u32) {
 
 async fn end_without_the_first(world: &Comm, torn: u32) {
     drop(until_torn(world, torn).await);
-    // Only who did not answer a list is lost.
+    // Only a rank that did not answer a list is lost.
     let losses = pass_on(world, 1).await;
     let is_loss = |error: &Error| matches!(error.kind, ErrorKind::PeerFailed { .. });
     assert!(losses.iter().all(is_loss), "{losses:?}");
@@ -146,7 +146,7 @@ async fn end_without_the_first(world: &Comm, torn: u32) {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
-/// Rounds of collectives, until a cable that is pulled meanwhile ends some of them; no later one begins. Their buffers.
+/// Runs rounds of collectives until a pulled cable fails some of them; no later one begins. Returns their buffers.
 async fn until_torn(world: &Comm, torn: u32) -> Vec<Vec<u64>> {
     let mut pulling = None;
     for number in 0.. {
@@ -164,13 +164,13 @@ async fn until_torn(world: &Comm, torn: u32) -> Vec<Vec<u64>> {
     unreachable!("no cable is pulled")
 }
 
-/// Collectives that failed, and their buffers, which came home.
+/// Failed collectives, and their returned buffers.
 struct Torn {
     errors: Vec<Error>,
     buffers: Vec<Vec<u64>>,
 }
 
-/// Collectives of short and long blocks at the same time. What came of those that went well is right.
+/// Runs collectives of short and long blocks at the same time, and checks the results of those that succeed.
 async fn round(comm: &Comm, number: u64) -> Result<(), Torn> {
     let (mine, size) = (comm.rank() as u64 + number, comm.size());
     let sums = [1, LONG].map(|len| comm.all_reduce(vec![mine; len], Sum));
@@ -216,7 +216,7 @@ fn assert_good(ended: Result<(), Torn>) {
     }
 }
 
-/// A long message from each rank to the one that is so many further.
+/// Sends a long message from each rank to the rank `distance` ahead.
 async fn pass_on(comm: &Comm, distance: usize) -> Vec<Error> {
     let (me, size) = (comm.rank(), comm.size());
     let (next, before) = ((me + distance) % size, (me + size - distance) % size);
@@ -229,13 +229,13 @@ async fn pass_on(comm: &Comm, distance: usize) -> Vec<Error> {
     errors
 }
 
-/// Of what failed there is nothing to look at.
+/// The result of a failed collective is not checked.
 fn home<T, B>(ended: Result<T, OpError<B>>, errors: &mut Vec<Error>) -> Option<T> {
     let failed = ended.map_err(|failed| failed.error);
     failed.map_err(|error| errors.push(error)).ok()
 }
 
-/// What a collective may end with that a cable has torn: with the peer behind it, or since an earlier one did.
+/// Checks the error of a collective that a cable has torn: the peer behind it has failed, or an earlier collective did.
 fn is_clear(error: &Error) -> bool {
     matches!(
         error.kind,
@@ -243,7 +243,7 @@ fn is_clear(error: &Error) -> bool {
     )
 }
 
-/// A slow cable, which is as the others again when a test ends, however that is; and one test at a time.
+/// A slow cable, reset when a test ends in any way; one test runs at a time.
 struct Slow {
     number: u32,
     _turn: MutexGuard<'static, ()>,
@@ -263,14 +263,14 @@ impl Drop for Slow {
     fn drop(&mut self) {
         end(cable("plug", self.number));
         end(cable("shape", self.number));
-        // A port says so a while after its cable was plugged in; until then ranks find none.
+        // A port becomes active a while after its cable was plugged in; until then ranks find no port.
         while Port::all().unwrap().iter().any(|port| !port.active) {
             std::thread::yield_now();
         }
     }
 }
 
-/// Begins to do this to a cable.
+/// Starts a command on the cable.
 fn cable(what: &str, number: u32) -> Child {
     shell(&format!("cable {what} {number}"))
 }
@@ -284,16 +284,16 @@ fn end(mut child: Child) {
 }
 
 const RANKS: u32 = 4;
-/// The cable between the two sides, where each rank has one device.
+/// The cable between the two sides, if each rank has one device.
 const BETWEEN: u32 = 2;
-/// Cables of ranks of even numbers, where each has two devices.
+/// Cables of ranks of even number, if each rank has two devices.
 const FIRST: u32 = 0;
 const SECOND: u32 = 1;
 
-/// Rounds until a cable is pulled, and after it was noticed.
+/// Rounds until a cable is pulled, and after the failure was detected.
 const BEFORE: u64 = 1;
 const ROUNDS: u64 = 2;
-/// Numbers of a block: of one that fits into a message with others, and of one that goes in pieces by all lanes.
+/// Numbers in a block: of a block that fits into one message, and of one that travels in pieces by all lanes.
 const SHORT: usize = 4;
 const LONG: usize = 10_000;
 const POISON: u64 = 0x5a5a_5a5a_5a5a_5a5a;

@@ -19,7 +19,7 @@ use ripstop::{
 #[ripstop::test(ranks = 6)]
 async fn a_split_orders_by_key_and_then_by_old_rank(world: Comm) -> Result<()> {
     let me = world.rank();
-    // Colours 0 and 1; ranks 4 and 5 get none. Keys turn the order of colour 0 around.
+    // Colors 0 and 1; ranks 4 and 5 get none. The keys reverse the order of color 0.
     let color = (me < 4).then_some(me as u32 % 2);
     let key = if me.is_multiple_of(2) {
         -(me as i32)
@@ -32,7 +32,7 @@ async fn a_split_orders_by_key_and_then_by_old_rank(world: Comm) -> Result<()> {
     assert_eq!(part.size(), 2);
     let expected = [1, 0, 0, 1][me];
     assert_eq!(part.rank(), expected, "old rank {me}");
-    // Messages name the new ranks.
+    // Messages use the new ranks.
     let peer = 1 - part.rank();
     let inbox = part.recv::<u64>(peer, 1);
     part.send(peer, 1, [me as u64]).await?;
@@ -129,7 +129,7 @@ async fn overlapping_communicators_may_be_split_at_the_same_time(world: Comm) ->
     Ok(())
 }
 
-/// The modes in which a rank's threads, and other ranks, move what is in flight.
+/// The modes in which a rank's threads, and other ranks, move messages in flight.
 const MODES: [&str; 2] = ["inline", "thread"];
 
 #[test]
@@ -170,7 +170,7 @@ async fn made_in_any_order(world: &Comm) -> Result<()> {
             (part.size(), grid.coords()),
             (if me == 2 { 1 } else { 2 }, &[me][..])
         );
-        // Each has messages of its own, on all ranks.
+        // Each communicator has messages of its own, on all ranks.
         let [one, two] = [(&first, 1_u8), (&second, 2)].map(|(comm, word)| {
             (
                 comm.send((me + 1) % 3, 0, [word]),
@@ -218,7 +218,7 @@ fn a_rank_makes_its_part_while_it_waits_for_something_else() {
             runtime.block_on(async {
                 let twin = world.dup();
                 if world.rank() == 1 {
-                    // The others send this only when they have theirs.
+                    // The other ranks send this only when they have theirs.
                     for from in [0, 2] {
                         world.recv::<u8>(from, 0).await.unwrap();
                     }
@@ -274,7 +274,7 @@ fn what_is_still_being_made_ends_when_the_runtime_is_closed() {
                     assert!(matches!(kind, ErrorKind::Closed), "{kind}");
                 }
             } else {
-                // It begins none, and leaves when the other one has.
+                // It begins none, and leaves when the other rank has one.
                 let kind = runtime
                     .block_on(world.recv::<u8>(0, 0))
                     .unwrap_err()
@@ -356,7 +356,7 @@ fn ranks_that_make_different_things_or_another_call_are_told_both() {
     }
 }
 
-/// What is ready already.
+/// Polls a future that must be ready already.
 fn block<T>(future: impl Future<Output = T>) -> T {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     match pin!(future).poll(&mut cx) {
@@ -449,7 +449,7 @@ async fn wrong_dimensions_are_named(world: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Order shows which operator was applied: composition of `x -> a x + b` is associative, and does not commute.
+/// The order of operands shows which operator was applied: composition of `x -> a x + b` is associative, but not commutative.
 fn compose([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
     [a.wrapping_mul(c), b.wrapping_mul(c).wrapping_add(d)]
 }
@@ -500,7 +500,7 @@ async fn collectives(world: &Comm) -> Result<()> {
     let highest = world.all_reduce(bits.clone(), Max).await?;
     assert!(highest == bits, "the same bits everywhere");
     assert_eq!(world.all_reduce(Vec::<f64>::new(), Sum).await?, []);
-    // Nobody leaves a barrier before the last has come: the last one's message is there by then.
+    // No rank leaves a barrier before the last has come, so the last rank's message has arrived by then.
     for last in 0..world.size() {
         if world.rank() == last {
             for to in 0..world.size() {
@@ -524,7 +524,7 @@ fn an_agreement_that_is_called_before_another_collective_and_awaited_after_it_is
             window.unwrap().free().await.unwrap();
         };
         if world.rank() == 0 {
-            // It waits for the other in the first one, and has not come to the last.
+            // It waits for the other rank in the first one, and has not come to the last.
             let mut split = pin!(split);
             let begun = poll_fn(|cx| Poll::Ready(split.as_mut().poll(cx).is_pending()));
             assert!(begun.await);

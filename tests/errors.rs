@@ -1,4 +1,4 @@
-//! Errors: what they say, that nothing is lost, and that the right call still works afterwards.
+//! Errors: their texts, that nothing is lost, and that the correct call still works afterwards.
 
 #![expect(clippy::print_stdout, reason = "seeds are for who reads a failure")]
 
@@ -193,7 +193,7 @@ async fn structs_of_other_fields_are_other_types(world: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Also more of them than a stack has room for.
+/// More of them than a stack has room for, too.
 #[ripstop::test(ranks = 2)]
 async fn one_message_refuses_any_number_of_posted_receives(world: Comm) -> Result<()> {
     if world.rank() == 0 {
@@ -268,7 +268,7 @@ async fn a_rank_out_of_range_names_argument_value_and_range(world: Comm) -> Resu
         &world.channel::<u8>(3, 1).expect_err("no such rank"),
         &["rank 3", "0..3"],
     );
-    // All ranks see this one, and have no more collectives on that communicator.
+    // All ranks see this error, and make no more collectives on that communicator.
     let twin = world.dup().await?;
     let error = twin.bcast(3, [1_u8]).await.expect_err("no such rank");
     says(&error, &["`root`", "rank 3", "0..3"]);
@@ -294,7 +294,7 @@ async fn every_tag_is_a_tag(world: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Refusals at random, in the middle of traffic: every message is received in the end, in order.
+/// Random refusals, in the middle of traffic: every message is received eventually, in order.
 #[ripstop::test(ranks = 2)]
 async fn refused_messages_are_received_in_order_in_the_end(world: Comm) -> Result<()> {
     const COUNT: u64 = 2000;

@@ -7,7 +7,7 @@ mod faulty;
 
 use ripstop::{Comm, Source, Tag, fabric::hook::Faults};
 
-/// Runs `rank` on two ranks whose messages meet these faults.
+/// Runs `rank` on two ranks whose messages pass through these faults.
 fn with_faults(faults: &Faults, rank: impl AsyncFn(&Comm) + Send + Sync + 'static) {
     println!("faults: {faults:?}");
     faulty::run(2, faults, move |runtime| {

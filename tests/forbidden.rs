@@ -1,4 +1,5 @@
-//! What containers and administrators forbid, forbidden for real: the same messages arrive, and what is used instead is said.
+//! Restrictions of containers and administrators, made for real: the same messages arrive, and the report names what is used
+//! instead.
 
 #![expect(
     unsafe_code,
@@ -18,10 +19,10 @@ use std::{
 use ripstop::{Comm, Result};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// In words of 8 bytes.
+/// Length in words of 8 bytes.
 const SIZES: [u64; 5] = [0, 1, 1000, 12_500, 1 << 17];
 
-/// What the others run, under what they forbid.
+/// What the restricted processes run.
 #[ripstop::test(ranks = 2, process)]
 async fn messages_of_all_lengths_cross(world: Comm) -> Result<()> {
     let choices = world.choices();
@@ -77,7 +78,7 @@ fn too_few_descriptors_are_an_error_that_says_what_to_raise() {
     );
 }
 
-/// Nobody falls back to another fabric than was asked for.
+/// The job does not fall back to another fabric than the one that was asked for.
 #[test]
 fn verbs_without_a_device_is_an_error_that_says_what_to_look_at_and_what_to_load() {
     let mut hidden = without(
@@ -98,7 +99,7 @@ fn verbs_without_a_device_is_an_error_that_says_what_to_look_at_and_what_to_load
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn verbs_without_its_library_is_an_error_that_says_what_to_install() {
-    // What lies above hides the file below it.
+    // The upper entry hides the file below it.
     let hide = "mount -t tmpfs none /mnt && mknod /mnt/libibverbs.so.1 c 0 0 && \
                 mount -t overlay none -o lowerdir=/mnt:$L $L";
     let hide = format!(
@@ -116,7 +117,7 @@ fn verbs_without_its_library_is_an_error_that_says_what_to_install() {
     );
 }
 
-/// The ranks of the test above over verbs, where this is not seen that is there, if it is.
+/// Runs the ranks of the test above over verbs, where existing devices are hidden.
 fn without(what: &str, hide: &str) -> Command {
     let program = crossing();
     let mut command = if std::path::Path::new(what).exists() {
@@ -149,7 +150,7 @@ fn fails_with(command: &mut Command, words: &[&str]) {
     }
 }
 
-/// This program again, with only the test above.
+/// Runs this program again, with only the test above.
 fn crossing() -> Command {
     let mut command = Command::new(std::env::current_exe().expect("its path"));
     command.args(["messages_of_all_lengths_cross", "--exact", "--nocapture"]);
@@ -178,7 +179,7 @@ fn text(output: &Output) -> String {
 }
 
 trait Confine {
-    /// These system calls are answered with `EPERM`, as Docker's default profile does.
+    /// Answers these system calls with `EPERM`, as Docker's default profile does.
     fn forbid(&mut self, calls: &[libc::c_long]) -> &mut Self;
     fn limit(&mut self, resource: Resource, most: u64) -> &mut Self;
 }
@@ -186,7 +187,7 @@ trait Confine {
 impl Confine for Command {
     fn forbid(&mut self, calls: &[libc::c_long]) -> &mut Self {
         let program = filter(calls);
-        // SAFETY: between fork and exec it only makes two system calls, on memory that was filled before.
+        // SAFETY: between fork and exec it makes only two system calls, on memory that was filled before.
         unsafe { self.pre_exec(move || install(&program)) }
     }
 
@@ -195,12 +196,12 @@ impl Confine for Command {
             current: Some(most),
             maximum: Some(most),
         };
-        // SAFETY: between fork and exec it only makes one system call, on memory that it owns.
+        // SAFETY: between fork and exec it makes only one system call, on memory that it owns.
         unsafe { self.pre_exec(move || Ok(setrlimit(resource, limit)?)) }
     }
 }
 
-/// Load the call's number; jump to the end when it is one of them; allow; refuse.
+/// Loads the call's number, jumps to the end if it is one of them, allows it otherwise, and refuses at the end.
 fn filter(calls: &[libc::c_long]) -> Vec<libc::sock_filter> {
     let step = |code: u32, jt: usize, k: u32| libc::sock_filter {
         code: u16::try_from(code).expect("16 bits"),
@@ -232,7 +233,7 @@ fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
         len: u16::try_from(filter.len()).map_err(io::Error::other)?,
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     answer(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     // SAFETY: the kernel reads the program, which outlives the call.
     answer(unsafe {

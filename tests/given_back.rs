@@ -1,4 +1,4 @@
-//! What a burst of operations took of memory is given back when it is over.
+//! The memory that a burst of operations took is released afterwards.
 
 #![expect(
     clippy::disallowed_methods,
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use ripstop::{Collectives as _, Comm, Result};
 
-/// Operations of a burst: more than 100 MB.
+/// Operations of a burst; they take more than 100 MB.
 const MANY: usize = 200_000;
 
-/// What may stay.
+/// Bytes that may remain.
 const LEFT_MAX: usize = 40 << 20;
 
-/// Bytes of this process that are in memory.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells it");
     let mut lines = status.lines();
@@ -25,7 +25,7 @@ fn resident() -> usize {
     kibibytes << 10
 }
 
-/// Waits until what was taken since `before` is back.
+/// Waits until the memory taken since `before` is released.
 async fn is_given_back(world: &Comm, before: usize, what: &str) {
     let limit = Instant::now() + Duration::from_secs(30);
     while resident() > before + LEFT_MAX {
@@ -43,7 +43,7 @@ async fn memory_of_many_operations_in_flight_is_given_back_when_they_are_over(
     world.barrier().await?;
     let before = resident();
     for round in 0..2 {
-        // Posted receives here, sends there.
+        // Posted receives on one rank, sends on the other.
         let tag = |at: usize| u32::try_from(at % 1_000).expect("small");
         if rank == 0 {
             let recvs: Vec<_> = (0..MANY)
@@ -69,7 +69,7 @@ async fn memory_of_many_operations_in_flight_is_given_back_when_they_are_over(
         }
         is_given_back(&world, before, &format!("posted receives, round {round}")).await;
         world.barrier().await?;
-        // Sends that wait, and messages that nothing waits for yet.
+        // Sends that wait, and unexpected messages.
         if rank == 0 {
             let sends: Vec<_> = (0..MANY / 4)
                 .map(|at| world.send_synchronous(peer, tag(at), [at as u64]))
@@ -87,7 +87,7 @@ async fn memory_of_many_operations_in_flight_is_given_back_when_they_are_over(
         is_given_back(&world, before, &format!("sends, round {round}")).await;
         world.barrier().await?;
     }
-    // What named operations of a burst names none of those that come after it.
+    // An identifier of an operation of the burst names no later operation.
     let last = world.recv_into(peer, 1, [0_u64; 1]);
     world.send(peer, 1, [7_u64]).await?;
     assert_eq!(last.await?.0, [7]);

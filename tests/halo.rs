@@ -10,10 +10,10 @@ use ripstop::{Comm, Result};
 use heat::{Domain, Exchange, Heat, Mode};
 use options::{HELP, Options};
 
-/// Boxes with all edges different; the second does not divide evenly by anything.
+/// Boxes with all edges different; the second is divisible by none of the numbers of ranks.
 const BOXES: [[usize; 3]; 2] = [[8, 12, 16], [11, 13, 17]];
 
-/// Long enough for both directions of the sweep, and for a wrong ghost to travel.
+/// Steps: enough for both directions of the sweep, and for a wrong ghost to travel.
 const STEPS: usize = 9;
 
 #[ripstop::test(ranks = 1)]
@@ -51,7 +51,7 @@ async fn ranks_as_processes_give_the_bits_of_one(world: Comm) -> Result<()> {
     same_bits_as_one_rank(&world, &[[2, 2, 1]]).await
 }
 
-/// Faces of 32 KiB: offered and fetched instead of sent at once.
+/// Faces of 32 KiB, which go by rendezvous.
 #[ripstop::test(ranks = 2, process)]
 async fn faces_that_are_too_long_to_be_sent_at_once_give_the_bits_of_one(
     world: Comm,
@@ -136,7 +136,7 @@ fn parts_are_at_most_one_cell_apart_and_fill_the_box() {
     assert_eq!(sizes.iter().sum::<usize>(), 7 * 11 * 9);
 }
 
-/// More ranks than most machines have cores, and neighbours that run ahead by a step.
+/// More ranks than most machines have cores, and neighbors that run ahead by a step.
 #[ripstop::test(ranks = 6, process)]
 async fn six_processes_decay_as_the_sine_mode_does(world: Comm) -> Result<()> {
     decays_exactly(&world, [1, 2, 3]).await

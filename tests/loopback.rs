@@ -1,4 +1,4 @@
-//! Ranks of one node that have their adapters copy what is long (`RIPSTOP_LOOPBACK`), and carry out their collectives.
+//! Ranks of one node that let their adapters copy long messages (`RIPSTOP_LOOPBACK`), and carry out their collectives.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 #[path = "support/ranks.rs"]
@@ -6,11 +6,11 @@ mod ranks;
 
 use ripstop::{Collectives, Comm, Runtime, Sum};
 
-/// Longer than what shared memory takes as a message.
+/// Longer than what shared memory takes as one message.
 const LONG: usize = 1 << 17;
 const ROUNDS: usize = 5;
 
-/// All ranks on one node beside verbs, with this said of the loop-back. Collectives that adapters can carry out are theirs.
+/// Runs all ranks on one node beside verbs, with this setting of the loop-back. Adapters run the collectives that they can.
 fn on_a_node(ranks: u32, loopback: &str, rank: fn(&Runtime)) {
     let settings = [
         ("RIPSTOP_FABRIC", "shm+verbs"),
@@ -31,7 +31,7 @@ fn word(rank: usize, round: usize, at: usize) -> u64 {
     (at * 31 + round * 7 + rank) as u64
 }
 
-/// Both ways at once, into memory that is there and into memory that is made for it.
+/// Sends both ways at once, into existing memory and into memory that is allocated for the message.
 async fn exchange(world: &Comm) {
     let (me, other) = (world.rank(), 1 - world.rank());
     for round in 0..ROUNDS {

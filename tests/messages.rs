@@ -65,7 +65,7 @@ async fn a_buffer_that_is_larger_than_memory_is_an_error_with_both_numbers(world
     assert!(error.to_string().contains("`len` is 0"), "{error}");
 }
 
-/// An offer, which the receiver gets, and the word that it has.
+/// An offer, which the receiver gets, and the notice that it has the bytes.
 #[test]
 fn a_long_message_that_its_receiver_gets_takes_two_of_the_driver() {
     ranks::run(2, &[("RIPSTOP_RENDEZVOUS", "get")], |runtime| {
@@ -82,7 +82,7 @@ fn adapters_get_what_is_long_unless_asked_otherwise() {
     });
 }
 
-/// What this rank sends for each long message from rank 0 to rank 1, after a first one.
+/// Counts the messages of this rank for each long message from rank 0 to rank 1, after a first one.
 async fn messages_of_long_ones(runtime: &Runtime) -> Result<Vec<u64>> {
     let world = runtime.world();
     let sent = || runtime.counters().messages_sent;
@@ -102,7 +102,7 @@ async fn messages_of_long_ones(runtime: &Runtime) -> Result<Vec<u64>> {
             let before = sent();
             let (buffer, _) = inbox.await?;
             assert!(buffer.iter().all(|byte| *byte == 7));
-            // The sender has heard that all is there: nothing more is on its way.
+            // The sender knows that all has arrived, so nothing more is in flight.
             world.recv::<u8>(0, 3).await?;
             spent.push(sent() - before);
         }
@@ -110,7 +110,7 @@ async fn messages_of_long_ones(runtime: &Runtime) -> Result<Vec<u64>> {
     Ok(spent.split_off(1))
 }
 
-/// Whether ranks reach each other by adapters alone. Shared memory is copied by both ranks at once, which takes a third message.
+/// Returns true if ranks reach each other only by adapters. Over shared memory both ranks copy, which takes a third message.
 fn is_far(runtime: &Runtime) -> bool {
     let settings = runtime.settings();
     let fabric = settings.iter().find(|row| row.name == "RIPSTOP_FABRIC");

@@ -26,7 +26,7 @@ use fft::{
 use given::given;
 use options::{HELP, Options, Precision};
 
-/// Even; with an odd edge in every place; with an odd number of modes, as every power of two has.
+/// Even edges; an odd edge in every place; and an odd number of modes, as with every power of two.
 const BOXES: [[usize; 3]; 3] = [[12, 10, 14], [9, 7, 11], [8, 8, 8]];
 
 #[ripstop::test(ranks = 1)]
@@ -41,7 +41,7 @@ async fn two_ranks_give_the_bits_of_one(world: Comm) -> Result<()> {
     transforms::<f32>(&world, &[[1, 2], [2, 1]]).await
 }
 
-/// Of the five modes of 8 points one rank has one, the others two each.
+/// Of the five modes of 8 points, one rank has one and the others two each.
 #[ripstop::test(ranks = 3)]
 async fn three_ranks_that_split_x_unevenly_give_the_bits_of_one(world: Comm) -> Result<()> {
     transforms::<f64>(&world, &[[3, 1], [1, 3]]).await
@@ -62,7 +62,7 @@ async fn six_processes_give_the_bits_of_one(world: Comm) -> Result<()> {
     transforms::<f64>(&world, &[[2, 3]]).await
 }
 
-/// Blocks of 135 KiB: offered and fetched instead of sent at once.
+/// Blocks of 135 KiB, which go by rendezvous.
 #[ripstop::test(ranks = 4, process)]
 async fn blocks_that_are_too_long_to_be_sent_at_once_give_the_bits_of_one(
     world: Comm,
@@ -73,7 +73,7 @@ async fn blocks_that_are_too_long_to_be_sent_at_once_give_the_bits_of_one(
     Ok(())
 }
 
-/// What is transformed with one variable is what is transformed with others beside it.
+/// The result for one variable alone equals its result with others beside it.
 #[ripstop::test(ranks = 2)]
 async fn every_phase_is_timed_and_variables_do_not_mix(world: Comm) -> Result<()> {
     let grid = Grid::new([8, 6, 10], [2, 1], world.rank(), 2).expect("a good grid");
@@ -98,7 +98,7 @@ async fn every_phase_is_timed_and_variables_do_not_mix(world: Comm) -> Result<()
     Ok(())
 }
 
-/// An edge of two points has no room for a sine.
+/// An edge of two points is too short for a sine.
 #[ripstop::test(ranks = 1)]
 async fn a_spectrum_that_was_not_checked_is_not_said_to_be_right(world: Comm) -> Result<()> {
     for (points, checked) in [([8, 2, 8], false), ([8, 3, 8], true)] {
@@ -192,7 +192,7 @@ fn a_bad_argument_is_named_and_what_to_do_is_said() {
 fn what_does_not_fit_the_machine_is_refused_by_name() {
     let bytes = |line| parse(line, 2).unwrap().unwrap().bytes(2);
     let (volume, spectrum) = (8 * 10 * 12, 2 * 5 * 10 * 12);
-    // A row of one; in a column one of two blocks stays, and two variables are under way.
+    // A row of one rank; in a column, one of two blocks stays; and two variables are in flight.
     let buffers = |vars: usize| 8 * vars * (spectrum * 3 / 2) / 2;
     let fields = 8 * 3 * (2 * volume + spectrum) / 2;
     let held = fields + buffers(2);
@@ -220,7 +220,7 @@ fn what_does_not_fit_the_machine_is_refused_by_name() {
     );
 }
 
-/// All ranks of a test are on one machine, of which the first that refuses speaks.
+/// All ranks of a test are on one machine, and the first rank that refuses reports it.
 #[ripstop::test(ranks = 3)]
 async fn what_one_machine_refuses_nobody_begins_and_one_rank_says_why(world: Comm) -> Result<()> {
     let all = |refusing: &'static [usize]| {
@@ -244,7 +244,7 @@ async fn what_one_machine_refuses_nobody_begins_and_one_rank_says_why(world: Com
     Ok(())
 }
 
-/// More ranks than there are threads for, with a network that takes its time.
+/// More ranks than threads, on a network that takes time.
 #[ripstop::sim(ranks = 24, fabric = "qdr")]
 async fn twenty_four_simulated_ranks_give_the_bits_of_one(world: Comm) -> Result<()> {
     for mode in MODES {

@@ -13,7 +13,7 @@ fn perf(ranks: u32, words: &str) -> Output {
     perf_with(&[], ranks, words)
 }
 
-/// The same with variables.
+/// Like [`perf`], with variables.
 fn perf_with(variables: &[(&str, &str)], ranks: u32, words: &str) -> Output {
     let ranks = ranks.to_string();
     let mut command = Command::new(RIPSTOP);
@@ -34,8 +34,8 @@ fn perf_with(variables: &[(&str, &str)], ranks: u32, words: &str) -> Output {
         .expect("the command starts")
 }
 
-/// Ranks of a job that complain at the same time share a terminal or a pipe: whatever is a write of its own may be torn from the
-/// rest.
+/// Ranks that complain at the same time share a terminal or a pipe. Text written by several writes may be interleaved with
+/// others'.
 #[test]
 fn what_is_wrong_is_said_in_one_piece() {
     for (words, end) in [
@@ -144,7 +144,7 @@ fn rows_of_windows_say_what_was_moved() {
     assert!(!refused.status.success() && errors.contains("--size 4096"));
 }
 
-/// Whether there was a free core all the time is the machine's affair: what is shown once, in a longer computation too, is so.
+/// Whether a core was free all the time depends on the machine. A value that was shown once, in a longer computation, counts.
 fn shown_in_the_end(is_shown: impl Fn(u64) -> Result<(), String>) {
     let mut trouble = String::new();
     for longer in [1, 4, 16] {
@@ -205,7 +205,7 @@ fn a_flood_is_counted_for_each_sender_and_ends() {
         let figure = |name: &str| row[name].as_f64().unwrap();
         assert_eq!(row["senders"], 3, "{row}");
         assert!(row["messages"].as_u64() > Some(0), "{row}");
-        // Three senders, of whom one may have got everything.
+        // Three senders, one of which may have sent everything.
         assert!((0.333..=1.000_001).contains(&figure("fairness")), "{row}");
         let (least, most) = (figure("least_mb_per_s"), figure("most_mb_per_s"));
         assert!(least <= most && most <= figure("mb_per_s"), "{row}");
@@ -228,7 +228,7 @@ fn every_collective_can_be_measured_as_a_plan_which_allocates_nothing_by_message
     assert!(every.iter().all(|row| row["plan"] == true));
     let quick = rows("barrier all_reduce all_to_all --size 8 --iters 2000 --plan");
     for row in quick {
-        // A rank that waits for long may sleep, and that takes some.
+        // A rank that waits for long may sleep, which costs some.
         let allocations = row["allocations_per_call"].as_f64().unwrap();
         assert!(allocations < 0.5, "{row}");
     }

@@ -1,4 +1,4 @@
-//! The pictures that examples draw, and where they may not.
+//! The pictures that examples draw, and paths to which they cannot write.
 
 #[path = "../examples/common/files.rs"]
 mod files;
@@ -9,7 +9,7 @@ use std::{env, fs, process};
 
 use png::{diverging, write_png};
 
-/// More than one block of the compressed stream, and the last one short.
+/// More than one block of the compressed stream, with a short last block.
 const SIZE: (usize, usize) = (200, 150);
 
 #[test]
@@ -57,7 +57,7 @@ fn a_file_without_a_place_is_refused_by_its_argument() {
     }
 }
 
-/// The chunk that `bytes` start with, and what follows it.
+/// Returns the chunk that `bytes` start with, and the rest.
 fn chunk<'a>(bytes: &'a [u8], kind: &[u8; 4]) -> (&'a [u8], &'a [u8]) {
     let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
     let len = word(0) as usize;
@@ -66,7 +66,8 @@ fn chunk<'a>(bytes: &'a [u8], kind: &[u8; 4]) -> (&'a [u8], &'a [u8]) {
     (&bytes[8..8 + len], &bytes[12 + len..])
 }
 
-/// The checksum as it is defined: the remainder of the bits, the lowest of every byte first, divided by the polynomial.
+/// Returns the checksum by its definition: the remainder of the bits, the lowest of every byte first, divided by the
+/// polynomial.
 fn long_division(bytes: &[u8]) -> u32 {
     let mut bits: Vec<bool> = bytes
         .iter()
@@ -85,7 +86,7 @@ fn long_division(bytes: &[u8]) -> u32 {
     !remainder.fold(0, |crc, (i, &bit)| crc | u32::from(bit) << i)
 }
 
-/// The data of a zlib stream of copied blocks.
+/// Returns the data of a zlib stream of copied blocks.
 fn unstored(stream: &[u8]) -> Vec<u8> {
     assert_eq!(
         u16::from_be_bytes([stream[0], stream[1]]) % 31,

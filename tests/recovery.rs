@@ -1,5 +1,5 @@
-//! Going on after failures, where nobody dies: `revoke`, `agree`, `shrink` and `failures` among ranks that live, finish, or never
-//! come. Ranks that are killed are in `tests/failures`, and in `sim/recovery.rs`.
+//! Recovery where no rank dies: `revoke`, `agree`, `shrink` and `failures` among ranks that live, finish, or never come. Tests
+//! that kill ranks are in `tests/failures` and in `sim/recovery.rs`.
 
 #[path = "support/ranks.rs"]
 mod ranks;
@@ -27,7 +27,7 @@ async fn a_rank_that_waits_for_what_will_never_come_is_woken_when_another_revoke
 ) -> Result<()> {
     let comm = world.dup().await?;
     if comm.rank() == 3 {
-        // It calls none of what the others wait for, and it has not heard of any failure.
+        // It makes none of the calls that the others wait for, and it has not heard of any failure.
         comm.sleep(Duration::from_millis(20)).await;
         comm.revoke();
         comm.revoke();
@@ -52,7 +52,7 @@ async fn a_rank_that_waits_for_what_will_never_come_is_woken_when_another_revoke
         let sum = sum.await.expect_err("one never calls it");
         assert_eq!(sum.buf.len(), 100_000, "partly reduced, it may be");
     }
-    // Later ones too; others go on, and this rank hears of it at once if not before.
+    // Later ones fail too. Other operations go on, and this rank learns of it at once, if not before.
     while comm.try_probe(3, 7).is_ok() {
         comm.sleep(Duration::from_millis(1)).await;
     }
@@ -86,7 +86,7 @@ async fn all_ranks_get_the_same_answer_which_is_yes_if_all_say_so(world: Comm) -
     for no in 0..world.size() {
         assert!(!world.agree(world.rank() != no).await?);
     }
-    // Many at a time, among other things, and some of which nobody waits for.
+    // Many agreements at a time, among other operations, and some that no task awaits.
     let pending: Vec<_> = (0..50).map(|at| world.agree(at % 7 != 0)).collect();
     world.barrier().await?;
     drop(world.agree(false));
@@ -130,7 +130,7 @@ async fn a_revoked_communicator_can_be_shrunk_and_the_new_one_is_like_any_other(
         assert_eq!(sum, 3);
         let twin = next.dup().await?;
         assert_eq!(twin.bcast(1, [twin.rank()]).await?, [1]);
-        twin.barrier().await?; // so that nobody revokes what another rank still makes a communicator of
+        twin.barrier().await?; // so that no rank revokes a communicator from which another rank still makes one
         last = next;
     }
     world.barrier().await
@@ -140,7 +140,7 @@ async fn a_revoked_communicator_can_be_shrunk_and_the_new_one_is_like_any_other(
 async fn who_drops_a_shrink_lets_the_others_have_their_communicator(world: Comm) -> Result<()> {
     let me = world.rank();
     for odd in 0..world.size() {
-        // Contexts that are not new to all take more rounds.
+        // Contexts that are not new to all ranks take more rounds.
         let alone = world.split(Some(u32::from(me == odd)), 0).await?;
         let spare = alone.expect("a color").dup().await?;
         let first = world.shrink();

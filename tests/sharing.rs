@@ -1,4 +1,4 @@
-//! Long messages that both ends move, and that one end moves alone when the other computes.
+//! Split rendezvous: long messages that both ranks copy, and that one rank copies alone while the other computes.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 use std::{sync::mpsc, thread};
@@ -27,7 +27,7 @@ fn content(seed: usize, len: usize) -> Vec<u64> {
         .collect()
 }
 
-/// Elements of 8 bytes; around half a page, the least shared length, and the pieces of a long copy.
+/// Lengths in elements of 8 bytes, around half a page, the least split length, and the pieces of a long copy.
 const LENGTHS: [usize; 9] = [
     6_143, 6_144, 6_145, 8_192, 10_007, 32_768, 65_537, 131_072, 400_001,
 ];
@@ -68,7 +68,7 @@ fn a_receiver_needs_nothing_of_a_sender_that_computes() {
         for (round, len) in LENGTHS.into_iter().enumerate() {
             if world.rank() == 0 {
                 let sent = world.send(1, 0, content(round, len));
-                // Not a turn is made here until the message is there.
+                // No turn is made here until the message has arrived.
                 told.lock().unwrap().recv().unwrap();
                 assert!(runtime.block_on(sent).unwrap() == content(round, len));
             } else {

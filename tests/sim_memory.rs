@@ -1,4 +1,4 @@
-//! What a simulated rank takes when it does nothing. Alone in its program, because it looks at the whole process.
+//! The memory of an idle simulated rank. Alone in its program, because it measures the whole process.
 
 #![expect(clippy::print_stdout, reason = "the figure is for who asks")]
 
@@ -13,7 +13,7 @@ use ripstop::{
     sim::{SimError, Simulation},
 };
 
-/// Bytes of this process that are in memory, but for those of its program, of which more and more is looked at.
+/// Returns the resident memory of this process in bytes, without the pages of its program, which are loaded as it runs.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("Linux says what a process takes");
     let line = status
@@ -28,7 +28,7 @@ fn resident() -> u64 {
 
 static ASLEEP: AtomicU64 = AtomicU64::new(0);
 
-/// Rank 0 looks when all have had their first turn.
+/// Rank 0 measures after all ranks have had their first turn.
 async fn look(world: Comm) {
     world.sleep(Duration::from_secs(1)).await;
     ASLEEP.store(resident(), Ordering::Relaxed);
@@ -38,7 +38,7 @@ async fn look(world: Comm) {
 fn an_idle_rank_takes_at_most_two_and_a_quarter_kibibytes() {
     const RANKS: u32 = 16_384;
     let before = resident();
-    // All but one wait for what never comes: the simulation ends by saying so.
+    // All ranks but one wait for messages that never come, and the simulation ends with a report of that.
     let ended = Simulation::new(RANKS).run(|world| async move {
         if world.rank() == 0 {
             Box::pin(look(world)).await;

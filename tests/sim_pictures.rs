@@ -1,10 +1,10 @@
-//! `ripstop sim ... --svg FILE`, as users start it: a picture that is well-formed, with the lines that the scenario has.
+//! `ripstop sim ... --svg FILE`, as users start it: a well-formed picture, with the lines of the scenario.
 
 use std::{env, fs, path::PathBuf, process::Command};
 
 const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
 
-/// The picture of a scenario, and what was printed beside it.
+/// Returns the picture of a scenario, and the printed output.
 fn picture(name: &str, words: &str) -> (String, String) {
     let file = place(name);
     let output = Command::new(RIPSTOP)
@@ -25,14 +25,14 @@ fn place(name: &str) -> PathBuf {
     env::temp_dir().join(format!("ripstop-sim-{}-{name}.svg", std::process::id()))
 }
 
-/// What stands in a document: the names of its elements in their order, and its texts.
+/// The contents of a document: the names of its elements in order, and its texts.
 #[derive(Debug, Default)]
 struct Document {
     elements: Vec<String>,
     texts: Vec<String>,
 }
 
-/// Reads a document strictly: one root, elements that nest, attributes in quotes and once each, and no sign that has to be
+/// Parses a document strictly: one root, nested elements, quoted attributes without duplicates, and no character that must be
 /// escaped.
 fn read(xml: &str) -> Result<Document, String> {
     let (mut document, mut open) = (Document::default(), Vec::<String>::new());
@@ -96,7 +96,7 @@ fn attributes_of(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether every `&` begins one of the names that XML knows, or a number.
+/// Returns true if every `&` begins a number or one of the names that XML defines.
 fn plain(text: &str) -> Result<(), String> {
     for behind in text.split('&').skip(1) {
         let name = behind.split_once(';').map_or("", |(name, _)| name);
@@ -158,7 +158,7 @@ fn a_scenario_draws_a_line_for_each_of_its_series_over_the_numbers_of_ranks() {
         let count = |element: &str| document.elements.iter().filter(|e| *e == element).count();
         let (lines, points) = (count("polyline") / 2, count("circle"));
         assert!(lines >= series.len(), "{words}: {lines} lines");
-        // A point for each number of ranks, but where a logarithm has none for 0.
+        // A point for each number of ranks, except where the value is 0, which has no logarithm.
         assert!(
             points > (lines - 1) * ranks && points <= lines * ranks,
             "{words}: {points}"

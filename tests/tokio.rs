@@ -15,7 +15,7 @@ fn operations_are_awaited_in_tokio_tasks_and_select_loses_nothing() {
         for round in 0..1000_u32 {
             let len = round as usize * 11;
             let sent = world.send(peer, round, vec![u64::from(round); len]);
-            // Dropped again and again before it completes: the message stays in the queue.
+            // The receive is dropped again and again before it completes; the message stays in the queue.
             let got = loop {
                 tokio::select! {
                     biased;
@@ -34,7 +34,7 @@ fn operations_are_awaited_in_tokio_tasks_and_select_loses_nothing() {
             assert_eq!(got, vec![u64::from(round); len]);
             sent.await.unwrap();
         }
-        // Spawned tasks run too: one of the world's own, and what goes on with a collective of two parts that was dropped.
+        // Spawned tasks run too: one of the world's own, and the rest of a collective of two parts that was dropped.
         let theirs = [vec![1_u64], vec![2; 9]];
         assert_eq!(world.spawn(async { 5 }).await, 5);
         let rows = world.all_to_all_ragged(theirs.to_vec());
@@ -72,7 +72,7 @@ fn on_tokio(rank: impl AsyncFn(&Comm) + Copy + Send + Sync + 'static) {
 #[test]
 fn a_message_that_finds_no_room_leaves_when_there_is_some_though_the_driver_sleeps() {
     on_tokio(async |world| match world.rank() {
-        // There is none until the peer has heard of us.
+        // There is none until the peer has heard of this rank.
         0 => drop(world.send(1, 0, vec![7_u8; 4096]).await.unwrap()),
         _ => assert_eq!(world.recv::<u8>(0, 0).await.unwrap().0, [7; 4096]),
     });
@@ -81,7 +81,7 @@ fn a_message_that_finds_no_room_leaves_when_there_is_some_though_the_driver_slee
 #[test]
 fn ranks_that_call_different_collectives_hear_of_it_though_the_driver_sleeps() {
     on_tokio(async |world| {
-        // Each waits for the other, and neither sends.
+        // Each rank waits for the other, and neither sends.
         let error = world.bcast(1 - world.rank(), [0_u8; 8]).await.unwrap_err();
         assert!(matches!(error.error.kind, ErrorKind::Mismatch { .. }));
     });
@@ -115,7 +115,7 @@ fn a_thread_and_tokio_drive_one_runtime_together() {
     }
 }
 
-/// One rank sends after a while, again and again, and the other sends it back.
+/// One rank sends after a while, again and again, and the other sends the message back.
 async fn echo(world: Comm, tag: u32) {
     let peer = 1 - world.rank();
     for round in 0..500_u32 {

@@ -1,4 +1,4 @@
-//! However the box is split, and however the ghosts come: the bits of one rank.
+//! The bits of one rank, for every split of the box and every way to exchange ghosts.
 
 use ripstop::{Comm, Result};
 
@@ -9,14 +9,15 @@ use super::{
     wave::{self, Domain, Fenced, Kind, Layers, Model, Posted, Problem, Real, TwoSided},
 };
 
-/// Boxes with all edges different; the second does not divide evenly by anything. Which dimensions wrap around, and the source.
+/// Boxes with all edges different, the second divisible by none of the numbers of ranks; the dimensions that wrap around; and
+/// the source.
 const CASES: [([usize; 3], [bool; 3], Kind); 3] = [
     ([8, 6, 10], [false; 3], Kind::DoubleCouple),
     ([7, 11, 9], [true, false, false], Kind::Explosion),
     ([6, 7, 8], [true; 3], Kind::Explosion),
 ];
 
-/// Long enough for a wrong ghost to travel, and for windows to be used again.
+/// Steps: enough for a wrong ghost to travel, and for windows to be used again.
 const STEPS: usize = 4;
 
 #[ripstop::test(ranks = 1)]
@@ -49,7 +50,7 @@ async fn ranks_as_processes_give_the_bits_of_one(world: Comm) -> Result<()> {
     same_bits::<f32>(&world, &[[2, 1, 2]]).await
 }
 
-/// Every mode, on boxes of which one wraps around in x only.
+/// Every mode, on boxes of which one wraps around only in x.
 async fn same_bits<T: Real>(world: &Comm, grids: &[[usize; 3]]) -> Result<()> {
     let cases = usize::try_from(given("CASES", u64::MAX)).expect("64 bits");
     for &grid in grids {

@@ -1,4 +1,4 @@
-//! Energy: kept without ends and sources, and the largest stable time step.
+//! Energy: conserved without ends and sources, and bounded up to the largest stable time step.
 
 use ripstop::{Comm, Result};
 
@@ -35,7 +35,7 @@ async fn a_time_step_beyond_the_limit_explodes(_: Comm) -> Result<()> {
     Ok(())
 }
 
-/// The energy around each step: of the stresses before it, and of the velocities before and after, multiplied.
+/// Returns the energy around each step: of the stresses before it, and of the velocities before and after, multiplied.
 async fn energies(problem: Problem, steps: usize) -> Result<Vec<f64>> {
     let mut solver = Solver::<f64>::new(problem).stirred(3);
     let mut halos = Alone::halos(&problem.domain, &Layers::NEEDED);
@@ -51,7 +51,7 @@ async fn energies(problem: Problem, steps: usize) -> Result<Vec<f64>> {
     Ok(energies)
 }
 
-/// The own cells of all quantities.
+/// Returns the own cells of all quantities.
 fn blocks(solver: &Solver<f64>) -> Vec<Vec<f64>> {
     let own = solver.problem.domain.own();
     solver.fields().map(|field| field.block(own)).collect()
@@ -62,7 +62,7 @@ fn kinetic(before: &[Vec<f64>], after: &[Vec<f64>]) -> f64 {
     Rock::GRANITE.density / 2.0 * products.sum::<f64>()
 }
 
-/// σ : S : σ / 2 in rock that is the same in all directions.
+/// Returns σ : S : σ / 2 in isotropic rock.
 fn elastic(stress: &[Vec<f64>]) -> f64 {
     let (mu, lambda) = (Rock::GRANITE.mu(), Rock::GRANITE.lambda());
     let squares = |range: std::ops::Range<usize>| -> f64 {

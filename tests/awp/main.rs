@@ -22,7 +22,7 @@ mod waves;
 
 use wave::{Domain, Kind, Model, Problem, Rock, Source, dt_max};
 
-/// Everything at once: two kinds of rock or more, a sponge, a free surface and a source.
+/// A problem with everything at once: two kinds of rock or more, a sponge, a free surface and a source.
 fn earth(domain: Domain, model: Model, kind: Kind) -> Problem {
     let spacing = 100.0;
     let middle = domain.global.map(|cells| cells / 2);
@@ -41,7 +41,7 @@ fn earth(domain: Domain, model: Model, kind: Kind) -> Problem {
     }
 }
 
-/// Uniform rock without ends, and nothing in it.
+/// A problem of uniform rock without ends and without a source.
 fn space(cells: [usize; 3], courant: f64) -> Problem {
     let model = Model::Uniform(Rock::GRANITE);
     let spacing = 100.0;

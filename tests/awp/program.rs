@@ -1,4 +1,4 @@
-//! The arguments, and the files that are written.
+//! The arguments, and the output files.
 
 use std::{env, error::Error, fs, path::PathBuf, process};
 
@@ -94,7 +94,7 @@ fn the_help_names_every_argument_that_it_shows_in_examples() {
     assert!(seen >= 2, "examples to try");
 }
 
-/// Files of four ranks are those of one.
+/// The files of four ranks are those of one.
 #[ripstop::test(ranks = 4)]
 async fn seismograms_and_pictures_do_not_depend_on_the_ranks(world: Comm) -> Outcome {
     let four = files(&world, "2x2x1").await?;
@@ -130,7 +130,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 const STEPS: usize = 60;
 
-/// The table and the picture of a small run.
+/// Returns the table and the picture of a small run.
 async fn files(comm: &Comm, grid: &str) -> Result<(String, Vec<u8>), Box<dyn Error>> {
     let line = format!("--global 12x10x8 --grid {grid} --precision f64 --mode two-sided-split");
     let options = parse(&line, comm.size())?.ok_or("arguments that ask for help")?;

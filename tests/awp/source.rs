@@ -1,4 +1,4 @@
-//! A point source: the same in all directions where it must be, and as fast as its rock.
+//! A point source: symmetric where it must be, and as fast as its rock.
 
 use ripstop::{Comm, Result};
 
@@ -42,7 +42,7 @@ async fn the_rock_moves_away_alike_in_all_dimensions(_: Comm) -> Result<()> {
     };
     let largest = all().map(|at| of(V, at).abs()).fold(0.0, f64::max);
     for [x, y, z] in all() {
-        // The same place but for the order of the dimensions.
+        // The same place, except for the order of the dimensions.
         let u = of(U, [x + 1, y, z]);
         let (v, w) = (of(V, [y, x, z]), of(W, [z, y, x]));
         let worst = (u - v).abs().max((w - v).abs());
@@ -55,7 +55,7 @@ async fn the_rock_moves_away_alike_in_all_dimensions(_: Comm) -> Result<()> {
     Ok(())
 }
 
-/// The pressure of an explosion is the rate of its rate: it passes zero when the peak arrives.
+/// The pressure of an explosion is the derivative of its rate: it passes zero when the peak arrives.
 #[ripstop::test(ranks = 1)]
 async fn the_pressure_arrives_with_the_speed_of_p_waves(_: Comm) -> Result<()> {
     let (near, far) = (6, 14);
@@ -83,7 +83,7 @@ async fn the_pressure_arrives_with_the_speed_of_p_waves(_: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Steps until the values pass zero, between their extremes of both signs.
+/// Returns the steps until the values pass zero, between their extremes of both signs.
 fn passage(values: &[f64]) -> f64 {
     let extreme = |sign: f64| {
         let signed = values.iter().map(|value| value * sign).enumerate();
@@ -97,11 +97,11 @@ fn passage(values: &[f64]) -> f64 {
     );
     let crossing = (first..last).find(|&i| values[i] * values[i + 1] <= 0.0);
     let at = crossing.expect("values of both signs");
-    // The first value is that after one step.
+    // The first value is the one after one step.
     float(at + 1) + values[at] / (values[at] - values[at + 1])
 }
 
-/// They would take most of the time.
+/// Fields that would take most of the time.
 #[ripstop::test(ranks = 1)]
 async fn ahead_of_a_wave_there_are_no_subnormal_values(_: Comm) -> Result<()> {
     let mut problem = space([40, 5, 5], 0.9);

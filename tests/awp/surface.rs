@@ -10,18 +10,18 @@ use super::{
     },
 };
 
-/// A column, periodic but for its ends.
+/// A column, periodic except at its top and bottom.
 const CELLS: [usize; 3] = [4, 4, 80];
 const TOP: usize = CELLS[2] - 1;
 
-/// In cells: where the pulse starts, and how wide it is.
+/// Start and width of the pulse, in cells.
 const START: f64 = 40.0;
 const WIDTH: f64 = 4.0;
 
-/// Its height, in m/s.
+/// Height of the pulse, in m/s.
 const HEIGHT: f64 = 1.0;
 
-/// A P wave that rises.
+/// Sets up a P wave that rises.
 fn rising(free_surface: bool, sponge: usize) -> Solver<f64> {
     let mut problem = Problem {
         free_surface,
@@ -35,7 +35,7 @@ fn rising(free_surface: bool, sponge: usize) -> Solver<f64> {
     let half_step = vp * problem.dt / problem.spacing / 2.0;
     for [x, y, z] in cells() {
         let at = [x, y, z].map(|i| i + GHOSTS);
-        // The velocities are those of half a step before.
+        // The velocities are those of half a step earlier.
         solver.velocity[W].set(at, bell(float(z) + 0.5 + half_step));
         let stress = -density * vp * bell(float(z));
         solver.stress[ZZ].set(at, stress);
@@ -67,7 +67,7 @@ async fn a_pulse_doubles_at_the_surface_and_returns_as_tension(_: Comm) -> Resul
         (peak / HEIGHT - 2.0).abs() < 0.02,
         "the surface moves with {peak} m/s"
     );
-    // Where it started, going down: it still moves the rock upwards, and pulls where it pushed.
+    // At its start, going down, it still moves the rock upwards, and pulls where it pushed.
     let velocity = extreme((0..TOP).map(|z| column(&solver, W, z)));
     let stress = extreme((0..TOP).map(|z| stress(&solver, ZZ, z)));
     let pressure = Rock::GRANITE.density * Rock::GRANITE.vp * HEIGHT;
@@ -91,7 +91,7 @@ async fn a_sponge_takes_most_of_a_pulse(_: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Waves of all directions and lengths at the surface: what they do must stay bounded.
+/// Waves of all directions and lengths at the surface: the values must stay bounded.
 #[ripstop::test(ranks = 1)]
 async fn a_stirred_box_with_a_free_surface_stays_as_calm_as_it_was(_: Comm) -> Result<()> {
     let model = Model::Uniform(Rock::GRANITE);
@@ -120,7 +120,7 @@ async fn run(
     solver.run(&mut halos, Schedule::Plain, steps, after).await
 }
 
-/// Steps in which a P wave runs through so many cells.
+/// Returns the steps in which a P wave crosses `cells` cells.
 fn steps_for(solver: &Solver<f64>, cells: f64) -> usize {
     let Problem { dt, spacing, .. } = solver.problem;
     let seconds = cells * spacing / Rock::GRANITE.vp;
@@ -137,7 +137,7 @@ fn stress(solver: &Solver<f64>, component: usize, z: usize) -> f64 {
     solver.stress[component].get([GHOSTS, GHOSTS, z + GHOSTS])
 }
 
-/// The value of largest size, and where it is.
+/// Returns the value of largest size, and its position.
 fn extreme(values: impl Iterator<Item = f64>) -> (usize, f64) {
     let larger = |a: &(usize, f64), b: &(usize, f64)| a.1.abs().total_cmp(&b.1.abs());
     values.enumerate().max_by(larger).unwrap_or_default()

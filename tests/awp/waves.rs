@@ -1,4 +1,4 @@
-//! Plane waves, which the scheme carries exactly, but for a speed that it gets a little wrong in a known way.
+//! Plane waves, which the scheme carries exactly, except for a small, known error of their speed.
 
 use std::f64::consts::PI;
 
@@ -12,14 +12,14 @@ use super::{
     },
 };
 
-/// A wave along `axis` that moves the rock along `moves`: the same for P, another for S.
+/// A wave along `axis` that moves the rock along `moves`: equal for P, different for S.
 #[derive(Clone, Copy, Debug)]
 struct Wave {
     axis: usize,
     moves: usize,
-    /// In 1/m.
+    /// Wave number, in 1/m.
     k: f64,
-    /// In 1/s.
+    /// Frequency, in 1/s.
     omega: f64,
 }
 
@@ -36,7 +36,7 @@ const NINE: [(usize, usize); 9] = [
 ];
 
 impl Wave {
-    /// The longest that fits into a box without ends, with the frequency that `sine` of half a step's phase gives.
+    /// Returns the longest wave that fits into a box without ends, with the frequency that `sine` of half a step's phase gives.
     fn new(problem: &Problem, (axis, moves): (usize, usize), dispersion: Dispersion) -> Self {
         let length = float(problem.domain.global[axis]) * problem.spacing;
         let k = 2.0 * PI / length;
@@ -51,7 +51,7 @@ impl Wave {
         }
     }
 
-    /// What a cell of `quantity`, of the nine, has at the ends of step `step`; stresses over ρ vp.
+    /// Returns the value of a cell of `quantity`, of the nine, at the ends of step `step`; stresses over ρ vp.
     fn value(&self, problem: &Problem, quantity: usize, cell: [usize; 3], step: f64) -> f64 {
         let is_velocity = quantity < 3;
         let t = (if is_velocity { step - 0.5 } else { step }) * problem.dt;
@@ -59,7 +59,7 @@ impl Wave {
         self.size(quantity) * (self.k * x - self.omega * t).cos()
     }
 
-    /// The largest value of a quantity, stresses over ρ vp.
+    /// Returns the largest value of a quantity, stresses over ρ vp.
     fn size(&self, quantity: usize) -> f64 {
         let Rock { vp, vs, .. } = Rock::GRANITE;
         let Self { axis, moves, .. } = *self;
@@ -89,7 +89,7 @@ impl Wave {
         }
     }
 
-    /// The largest difference of any quantity in any cell.
+    /// Returns the largest difference of any quantity in any cell.
     fn error<T: Real>(&self, solver: &Solver<T>, step: usize) -> f64 {
         let problem = &solver.problem;
         let quantities = solver.fields().zip(0..);
@@ -126,7 +126,7 @@ async fn carries_all<T: Real>(tolerance: f64, steps: usize) -> Result<()> {
     Ok(())
 }
 
-/// The error after `steps`, with the fewest ghosts, all others not numbers.
+/// Returns the error after `steps`, with the fewest ghosts; all other ghosts are NaN.
 async fn carry<T: Real>(problem: Problem, wave: Wave, steps: usize) -> Result<f64> {
     let mut solver = Solver::<T>::new(problem).poisoned();
     wave.start(&mut solver);
@@ -172,7 +172,7 @@ async fn every_needed_layer_is_needed(_: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Whether a ghost that was not exchanged is read.
+/// Returns true if a ghost that was not exchanged is read.
 async fn spoils(layers: Layers) -> Result<bool> {
     let problem = space([4, 5, 6], 0.9);
     let mut solver = Solver::<f64>::new(problem).stirred(1).poisoned();
@@ -186,7 +186,7 @@ async fn spoils(layers: Layers) -> Result<bool> {
     Ok(spoilt)
 }
 
-/// Against the waves of rock that has no cells, with steps so short that they do not matter.
+/// The error is taken against waves in rock without cells, with steps so short that they do not matter.
 #[ripstop::test(ranks = 1)]
 async fn the_error_falls_with_the_fourth_power_of_the_cell(_: Comm) -> Result<()> {
     let mut errors = Vec::new();
@@ -205,7 +205,7 @@ async fn the_error_falls_with_the_fourth_power_of_the_cell(_: Comm) -> Result<()
     Ok(())
 }
 
-/// Against the waves of the same cells, with steps that have no length.
+/// The error is taken against waves in the same cells, with steps of length zero.
 #[ripstop::test(ranks = 1)]
 async fn the_error_falls_with_the_square_of_the_time_step(_: Comm) -> Result<()> {
     let mut errors = Vec::new();
@@ -223,27 +223,27 @@ async fn the_error_falls_with_the_square_of_the_time_step(_: Comm) -> Result<()>
     Ok(())
 }
 
-/// By which power of the step each error is smaller than the one before, at half the step.
+/// Returns the orders of convergence: log₂ of the ratio of each error to the next, for half the step.
 fn orders(errors: &[f64]) -> impl Iterator<Item = f64> {
     errors.windows(2).map(|pair| (pair[0] / pair[1]).log2())
 }
 
-/// From the wave number and the speed in rock to the frequency.
+/// Computes the frequency from the wave number and the speed in rock.
 type Dispersion = fn(&Problem, f64, f64) -> f64;
 
-/// As the scheme has it.
+/// Returns the frequency in the scheme.
 fn discrete(problem: &Problem, k: f64, speed: f64) -> f64 {
     let Problem { dt, spacing, .. } = *problem;
     2.0 / dt * (speed * dt / spacing * reach(problem, k)).asin()
 }
 
-/// Half of what a difference makes of a wave whose values lie between −1 and 1.
+/// Half of the difference of a wave whose values lie between −1 and 1.
 fn reach(problem: &Problem, k: f64) -> f64 {
     let half = k * problem.spacing / 2.0;
     9.0 / 8.0 * half.sin() - (3.0 * half).sin() / 24.0
 }
 
-/// What one is in a field: m/s, or the pressure that goes with it.
+/// The unit of a field: m/s, or the pressure that belongs to it.
 fn scale(quantity: usize) -> f64 {
     let Rock { vp, density, .. } = Rock::GRANITE;
     if quantity < 3 { 1.0 } else { density * vp }
@@ -264,7 +264,7 @@ fn float(n: usize) -> f64 {
     f64::from(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
-/// Where the quantities lie in a cell.
+/// Positions of the quantities in a cell.
 const PLACES: [[f64; 3]; 9] = [
     [-0.5, 0.0, 0.0],
     [0.0, 0.5, 0.0],

@@ -1,4 +1,4 @@
-//! Reductions of integers, which some adapters do by themselves: whoever does them, they are what their definitions say.
+//! Reductions of integers, which some adapters do by themselves: the results match the definitions in any case.
 
 use ripstop::{
     BitAnd, BitOr, BitXor, Located, LogicalAnd, LogicalOr, LogicalXor, MaxLoc, MinLoc, ReduceOp,
@@ -22,7 +22,7 @@ fn integers_are_reduced_by_the_operator_whoever_carries_it_on() {
     }
 }
 
-/// As [`Located`], and not packed.
+/// Like [`Located`], but not packed.
 #[derive(Clone, Copy, PartialEq, ripstop::Wire)]
 #[repr(C)]
 struct Peak {
@@ -67,7 +67,7 @@ pub(crate) async fn integers(comm: &impl Collectives, len: usize) {
     reduce!(u8 i16 u32 i64 usize i128);
 }
 
-/// What no adapter does: where a value is, what is true, and the greatest of numbers that are no integers.
+/// Reductions that no adapter does: the location of a value, logical operations, and the greatest of floating-point numbers.
 pub(crate) async fn others(comm: &impl Collectives, len: usize) {
     let located = |rank, at| Located {
         value: f64::from(bytes(rank, at)[0] % 4),
@@ -115,7 +115,7 @@ async fn reduces<T, O>(
     assert!(got == (me == root).then_some(all), "{} to {root}", O::NAME);
 }
 
-/// Any bits, which are the same wherever they are asked for.
+/// Returns bits that depend only on the arguments.
 fn bytes(rank: usize, at: usize) -> [u8; 16] {
     let mixed = (rank as u64 * 65_537 + at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let both = [mixed ^ mixed >> 29, mixed.rotate_left(17)];

@@ -1,4 +1,4 @@
-//! Elements of any alignment and length, in reductions and in all else that carries them.
+//! Elements of any alignment and length, in reductions and in all other collectives.
 
 use ripstop::{
     Combine, Commutative, Runtime, Tuning, Window, Wire, buffer::BufExt, collectives::plan,
@@ -7,21 +7,21 @@ use ripstop::{
 
 use crate::ranks;
 
-/// A cache line.
+/// An element of a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
 #[repr(C, align(64))]
 struct Line {
     words: [u64; 8],
 }
 
-/// A page.
+/// An element of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
 #[repr(C, align(4096))]
 struct Page {
     words: [[u64; 16]; 32],
 }
 
-/// Longer than a chunk.
+/// An element longer than a chunk.
 #[derive(Clone, Copy, PartialEq, Wire)]
 #[repr(C)]
 struct Large {
@@ -31,7 +31,7 @@ struct Large {
 trait Numbered: Wire + Copy + PartialEq {
     fn number(number: u64) -> Self;
 
-    /// Looks that it is where such elements may be.
+    /// Checks that the address is valid for such elements.
     fn value(&self) -> u64;
 }
 
@@ -63,7 +63,7 @@ fn values<T: Numbered>(elems: &[T]) -> Vec<u64> {
     elems.iter().map(T::value).collect()
 }
 
-/// Not commutative: the digits of a number.
+/// A non-commutative operation: appends the digits of a number.
 fn append<T: Numbered>(left: T, right: T) -> T {
     let shift = 10_u64.pow(right.value().ilog10() + 1);
     T::number(left.value() * shift + right.value())

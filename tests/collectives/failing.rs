@@ -1,4 +1,4 @@
-//! Calls that cannot go well: an error on every rank, which names two of them, and nobody hangs.
+//! Calls that must fail: an error on every rank, which names two of them, and no rank hangs.
 
 use std::future::Future;
 
@@ -6,10 +6,10 @@ use ripstop::{Error, ErrorKind, Runtime, prelude::*};
 
 use crate::{neighbours, ranks};
 
-/// What one rank does that the others do not.
+/// The call of one rank that differs from that of the others.
 type Stray = fn(&Comm, usize, bool) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// A call, as it is on the odd rank or on the others, without its result.
+/// A call on the odd rank or on the others, without its result.
 macro_rules! stray {
     (|$comm:ident, $odd:ident| $call:expr) => {
         |$comm, _, $odd| {
@@ -25,7 +25,7 @@ macro_rules! stray {
     };
 }
 
-/// As [`stray`], of what is called when it is polled.
+/// Like [`stray`], for calls that start when they are polled.
 macro_rules! making {
     (|$comm:ident, $size:tt, $odd:ident| $made:expr) => {
         |comm, _size, $odd| {
@@ -40,7 +40,7 @@ macro_rules! making {
     };
 }
 
-/// By `len` elements where others have another number.
+/// Calls in which one rank disagrees with the others, each with a name.
 const STRAYS: &[(&str, Stray)] = &[
     (
         "root of bcast",
@@ -290,7 +290,7 @@ const STRAYS: &[(&str, Stray)] = &[
     ),
 ];
 
-/// Where one makes a communicator, others make another one, or none.
+/// One rank makes a communicator; the others make another one, or none.
 const STRAY_MAKERS: &[(&str, Stray)] = &[
     (
         "a twin among parts",
@@ -340,7 +340,7 @@ const STRAY_MAKERS: &[(&str, Stray)] = &[
     ),
 ];
 
-/// Every stray call, each on a communicator of its own, one after the other.
+/// Makes every stray call, each on a communicator of its own, one after the other.
 pub(crate) async fn disagree(world: &Comm, odd: usize) {
     for (what, stray) in STRAYS.iter().chain(STRAY_MAKERS) {
         let twin = world.dup().await.unwrap();
@@ -348,7 +348,7 @@ pub(crate) async fn disagree(world: &Comm, odd: usize) {
     }
 }
 
-/// As [`disagree`], all at the same time.
+/// Like [`disagree`], with all calls at the same time.
 async fn disagree_at_once(world: &Comm, odd: usize) {
     let mut calls = Vec::new();
     for (what, stray) in STRAYS.iter().chain(STRAY_MAKERS) {
@@ -363,7 +363,7 @@ async fn disagree_at_once(world: &Comm, odd: usize) {
 async fn disagree_about(what: &str, stray: Stray, comm: Comm, odd: usize) {
     let (me, size) = (comm.rank(), comm.size());
     let first = stray(&comm, size, me == odd).await;
-    // Who is through with its part hears of it in the next one.
+    // A rank that has completed its part learns of the failure in its next collective.
     let second = comm.barrier().await;
     match first {
         Err(error) => named(what, &error),
@@ -374,8 +374,8 @@ async fn disagree_about(what: &str, stray: Stray, comm: Comm, odd: usize) {
     assert!(ended, "{what} of {size}: rank {me}: {second}");
 }
 
-/// Many of these calls end when a rank has waited in vain for a second. In the first job nothing beside a call could wake
-/// somebody; in the others all are made at the same time, or it would take minutes.
+/// Many of these calls fail only when a rank has waited in vain for a second. In the first job, nothing but the call itself can
+/// wake a rank. In the other jobs all calls are made at the same time, because they would take minutes otherwise.
 #[test]
 fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
     for size in [2, 3, 5] {
@@ -397,7 +397,7 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
     }
 }
 
-/// Messages of more than 64 KiB do not fit into cells, so the two collectives go different ways.
+/// Messages of more than 64 KiB do not fit into collective slots, so the two collectives run in different ways.
 #[test]
 fn a_stray_message_is_noticed_in_the_next_collective_whichever_way_each_of_them_goes() {
     for lens in [
@@ -417,7 +417,7 @@ fn a_stray_message_is_noticed_in_the_next_collective_whichever_way_each_of_them_
     }
 }
 
-/// Two ranks send to all, and receive from nobody; the sum has them meet.
+/// Two ranks send to all, and receive from none; the sum makes all ranks meet.
 async fn strays_then_sums(world: &Comm, [stray, sum]: [usize; 2]) {
     let me = world.rank();
     for round in 0..30 {
@@ -462,7 +462,7 @@ fn a_stray_message_is_noticed_by_who_makes_a_communicator_next() {
     }
 }
 
-/// A rank that knows of a communicator which is revoked takes the longer way through all its collectives.
+/// A rank that knows of a revoked communicator takes the slower path through all its collectives.
 #[test]
 fn a_stray_message_is_noticed_also_by_who_goes_the_longer_way() {
     ranks::run(2, &[], |runtime: Runtime| {

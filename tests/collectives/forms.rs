@@ -1,4 +1,4 @@
-//! Blocks as they land, and plans that are kept.
+//! Blocks as they land, and persistent plans.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -71,7 +71,7 @@ fn every_block_of_a_stream_comes_once_with_its_rank() {
     });
 }
 
-/// Rank 1 calls when rank 0 has had the block of the last rank, and no sooner.
+/// Rank 1 calls only after rank 0 has received the block of the last rank.
 pub(crate) async fn early(world: &Comm, len: usize) {
     let (me, size) = (world.rank(), world.size());
     let comm = world.tuned(Tuning::AUTO.all_to_all(AllToAll::Pairwise { window: 4 }));
@@ -126,7 +126,7 @@ fn a_stream_that_fails_says_so_once() {
     });
 }
 
-/// Panics when it is cloned, once, if it was told to.
+/// Panics when it is cloned, once, if it is armed.
 struct Touchy(Arc<AtomicBool>);
 
 impl Clone for Touchy {
@@ -192,13 +192,13 @@ pub(crate) async fn again_and_again(world: &Comm) {
         let wanted = (0..size).flat_map(|from| vec![from as u64; from]);
         assert_eq!(ragged.run().await.unwrap(), wanted.collect::<Vec<_>>());
     }
-    // Whose run is dropped has new buffers.
+    // After a dropped run, a plan has new buffers.
     drop(turn.run());
     assert!(turn.send_mut().iter().all(|word| *word == 0));
     turn.run().await.unwrap();
 }
 
-/// Runs a plan twice, the second time with other numbers, and compares what comes with what a call of the collective gives.
+/// Runs a plan twice, the second time with other numbers, and compares the results with those of a call of the collective.
 macro_rules! as_called {
     ($plan:expr, $data:ident, $world:ident, |$send:ident| $call:expr) => {
         let mut plan = $plan.await.unwrap();
@@ -320,7 +320,7 @@ fn collectives_of_neighbours_can_be_planned() {
     });
 }
 
-/// As [`as_called`], of numbers that add up otherwise in another order, bit by bit.
+/// Like [`as_called`], for numbers whose sum depends on the order, bit by bit.
 macro_rules! as_summed {
     ($plan:expr, $data:ident, $world:ident, |$send:ident| $call:expr) => {
         let mut plan = $plan.await.unwrap();
@@ -338,7 +338,7 @@ macro_rules! as_summed {
             };
             assert_eq!(bits(run.await.unwrap()), bits(&called), "round {round}");
         }
-        // Whose run is dropped has new buffers.
+        // After a dropped run, a plan has new buffers.
         drop(plan.run());
         assert!(plan.$data().iter().all(|number| *number == 0.0));
         plan.run().await.unwrap();
@@ -425,7 +425,7 @@ fn a_reproducible_sum_is_the_number_nearest_to_the_true_sum_whatever_the_algorit
     });
 }
 
-/// Sums that lose nothing, and so do not depend on who adds what first.
+/// Exact sums, which do not depend on the order of additions.
 pub(crate) async fn exact_sums(comm: &impl Collectives) {
     let (me, size) = (comm.communicator().rank(), comm.communicator().size());
     let number = |rank: usize| match rank % 3 {

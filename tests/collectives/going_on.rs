@@ -1,4 +1,4 @@
-//! Ranks that do something else meanwhile, algorithms by name, and many ranks.
+//! Ranks that compute or wait for something else meanwhile, algorithms by name, and many ranks.
 
 use ripstop::{
     ErrorKind, Runtime, Tuning,
@@ -84,7 +84,7 @@ fn a_parameter_of_zero_and_more_than_memory_can_have_are_wrong_arguments() {
             assert!(text.contains("`chain` takes a number from 1"), "{text}");
         });
         runtime.block_on(async {
-            // More than any system has addresses for; for rank 0 it is not what it sends, either.
+            // More than any system has addresses for. For rank 0 it also differs from what it sends.
             for (count, why) in [
                 (1 << 50, "no memory for an output"),
                 (1 << 62, "`counts` add up to more than memory can have"),
@@ -104,7 +104,7 @@ fn a_plan_that_cannot_be_held_is_refused_where_it_is_made() {
         let world = runtime.world();
         runtime.block_on(async {
             let line = world.cart(&[2], &[false]).await.unwrap();
-            // What rank 1 gives, and rank 0 gets, is more than any system has addresses for.
+            // The input of rank 1, and the output of rank 0, need more than any system has addresses for.
             let counts = [1, 1 << 50];
             let planned = world.gather_v_plan::<f64>(0, &counts).await;
             match planned.map(drop).unwrap_err().kind {
@@ -150,7 +150,7 @@ fn a_wrong_argument_on_one_rank_is_its_error_and_ends_it_on_the_others() {
     });
 }
 
-/// Whatever way a message comes, into a cell or as an offer: its sender waits for nobody who polls something else.
+/// A message in a collective slot or by an offer: in either case its sender does not wait for a rank that polls something else.
 #[test]
 fn a_root_ends_while_others_wait_for_its_next_message_and_not_for_the_collective() {
     let settings: [&[(&str, &str)]; 2] = [&[], &[("RIPSTOP_BCAST", "binomial")]];

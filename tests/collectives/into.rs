@@ -1,4 +1,4 @@
-//! The forms that receive into a buffer: what they bring home is what the forms without one give.
+//! The forms that receive into a buffer give the same results as the forms without one.
 
 use std::pin::Pin;
 
@@ -8,15 +8,15 @@ use crate::ranks;
 
 type Got = (Vec<u64>, Vec<u64>);
 
-/// Of this rank, with so many elements and a buffer of this length or none: what a call leaves in the buffer, what came home of
-/// what was sent, and the result without a buffer. `None` where there is none to compare with.
+/// Makes a call with this many elements and this kind of buffer. Returns the two returned buffers, what was sent, and the
+/// result of the form without a buffer; `None` if there is nothing to compare with.
 type Case = fn(
     Comm,
     usize,
     Room,
 ) -> Pin<Box<dyn Future<Output = (Got, Vec<u64>, Option<Vec<u64>>)> + Send>>;
 
-/// A buffer with room for so many elements.
+/// Returns a buffer with room for this many elements.
 type Room = fn(usize) -> Vec<u64>;
 
 macro_rules! case {
@@ -39,7 +39,7 @@ fn mine(comm: &Comm, len: usize) -> Vec<u64> {
         .collect()
 }
 
-/// The first of them zero where there are several.
+/// Returns block lengths, the first of them zero if there are several.
 fn counts(comm: &Comm, len: usize) -> Vec<usize> {
     (0..comm.size()).map(|rank| rank * len).collect()
 }
@@ -48,7 +48,7 @@ fn root(comm: &Comm) -> usize {
     comm.size() / 2
 }
 
-/// So many where the root is, none elsewhere.
+/// Returns a length at the root, and `None` elsewhere.
 fn at_root(comm: &Comm, len: usize) -> usize {
     if comm.rank() == root(comm) { len } else { 0 }
 }
@@ -201,7 +201,7 @@ const CASES: &[(&str, Case)] = &[
     ),
 ];
 
-/// Just enough, more than that, and memory that nothing was written to.
+/// Just enough, more than that, and memory that was never written.
 const ROOMS: [(&str, Room); 3] = [
     ("as long", |len| vec![7; len]),
     ("longer", |len| vec![7; len + 3]),

@@ -1,5 +1,5 @@
-//! A rank that is killed while collectives of all lengths are under way. The ranks are processes: this very program, told by
-//! `COLLECTIVES_RANK` who they are. `SEED=…` replays a run.
+//! A rank is killed while collectives of all lengths are in flight. The ranks are processes: this very program, whose rank is
+//! in `COLLECTIVES_RANK`. `SEED=…` replays a run.
 
 #![expect(
     clippy::print_stdout,
@@ -21,9 +21,9 @@ use crate::given::given;
 
 const RANKS: usize = 3;
 const BOARD: u32 = 3;
-/// What a rank prints when it may be killed.
+/// Line that a rank prints when it may be killed.
 const READY: &str = "collectives: ready";
-/// Nothing here takes longer; `GUARD_S` says otherwise, where a machine is slow.
+/// Time limit, longer than any test takes; `GUARD_S` overrides it for slow machines.
 fn guard() -> Duration {
     Duration::from_secs(given("GUARD_S", 60))
 }
@@ -46,7 +46,7 @@ fn a_rank_that_is_killed_ends_collectives_of_all_lengths_on_all_others() {
     }
 }
 
-/// Not a test: where a rank's process starts.
+/// Not a test: the entry point of a rank's process.
 #[test]
 fn a_rank() {
     let Ok(text) = std::env::var("COLLECTIVES_RANK") else {
@@ -64,7 +64,7 @@ fn a_rank() {
 
 async fn survive(world: &Comm) -> Result<()> {
     let mut buffers = until_one_dies(world).await?;
-    // They are ours again: nobody may write there any more, however late what was under way comes.
+    // The buffers are the application's again: no rank may write there any more, however late messages in flight arrive.
     for buffer in &mut buffers {
         buffer.fill(POISON);
     }
@@ -93,7 +93,7 @@ async fn survive(world: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// The buffers of the collectives that were under way when one died.
+/// Returns the buffers of the collectives that were in flight when a rank died.
 async fn until_one_dies(world: &Comm) -> Result<Vec<Vec<u64>>> {
     let me = world.rank() as u64;
     let (mut send, mut recv) = (vec![me; RANKS * LONG], vec![0; RANKS * LONG]);
@@ -126,7 +126,8 @@ async fn until_one_dies(world: &Comm) -> Result<Vec<Vec<u64>>> {
     unreachable!("somebody dies before")
 }
 
-/// A buffer comes home in any case. Who was through with the collective that failed first hears of it in the next one.
+/// Checks a collective's end; the buffer returns in any case. A rank that had completed the collective which failed first
+/// learns of the failure in the next one.
 fn home<T>(ended: Result<T, OpError<T>>, errors: &mut Vec<Error>) -> T {
     ended.unwrap_or_else(|OpError { error, buf, .. }| {
         let known = matches!(
@@ -139,7 +140,7 @@ fn home<T>(ended: Result<T, OpError<T>>, errors: &mut Vec<Error>) -> T {
     })
 }
 
-/// Ranks under way. Whatever ends the test ends them.
+/// Running ranks. They are killed however the test ends.
 struct Job {
     ranks: Vec<Child>,
     _board: Board,
@@ -176,7 +177,7 @@ impl Job {
         job
     }
 
-    /// Those that did not end well.
+    /// Returns the ranks that did not end well.
     fn end(mut self) -> Vec<usize> {
         let mut looks = 0;
         let mut bad = Vec::new();

@@ -1,4 +1,4 @@
-//! Neighbourhoods: who gets what from whom.
+//! Neighborhoods: the blocks that each rank gets.
 
 use std::{
     future::{Future, poll_fn},
@@ -10,7 +10,7 @@ use ripstop::{Error, ErrorKind, prelude::*};
 
 use crate::{failing, forms::row, ranks};
 
-/// From and to, in the order in which ranks name them, among so many ranks.
+/// Sources and destinations of a rank, in the order in which ranks name them, by the number of ranks.
 type Graph = fn(usize) -> Vec<(usize, usize)>;
 
 const GRAPHS: &[(&str, Graph)] = &[
@@ -62,14 +62,14 @@ pub(crate) async fn all(world: &Comm, len: usize) {
         }
         let grid = world.cart(&dims, &wraps).await.unwrap();
         let pairs = [0, 1].map(|dim| <[_; 2]>::from(grid.shift(dim, 1)));
-        // What goes down comes from above.
+        // A block sent down arrives from above.
         let ends = pairs.iter().flatten().zip(0_usize..);
         let ends = ends.map(|(rank, way)| rank.map(|rank| (rank, way ^ 1)));
         forms(&grid, &ends.collect::<Vec<_>>(), len, "grid").await;
     }
 }
 
-/// `incoming`: from whom, and which of its blocks.
+/// `incoming`: for each received block, its sender and its index there.
 async fn forms(
     on: &impl Neighborhood,
     incoming: &[Option<(usize, usize)>],
@@ -126,7 +126,7 @@ async fn forms(
         let got = on.neighbor_all_to_all(send.clone()).await.unwrap();
         assert_eq!(got, wanted, "{what}");
     } else {
-        // Who sends to nobody does not say how long blocks are, but goes together with those who do.
+        // A rank without destinations passes no length of blocks, but takes part with the ranks that do.
         let op = on.neighbor_all_to_all_v(send.clone(), &[], &vec![len; incoming.len()]);
         assert_eq!(op.await.unwrap(), wanted, "{what}");
     }
@@ -156,10 +156,10 @@ fn neighbours_get_what_is_for_them_in_every_form() {
     }
 }
 
-/// Everybody's block to everybody, also in long messages.
+/// Exchanges every rank's block with every rank, also in long messages.
 pub(crate) async fn among_all(world: Comm) {
     let (me, size) = (world.rank(), world.size());
-    // Each begins elsewhere.
+    // Each rank begins with another neighbor.
     let ranks: Vec<usize> = (0..size).map(|at| (at + 3 * me) % size).collect();
     let graph = world.graph(&ranks, &ranks).await.unwrap();
     for len in [1, 500] {
@@ -169,7 +169,7 @@ pub(crate) async fn among_all(world: Comm) {
     }
 }
 
-/// What a rank does wrong is an error that says this there, and nobody hangs.
+/// A wrong argument on one rank is an error that names it there, and no rank hangs.
 fn refused(error: impl Into<Error>, sentence: &str) {
     match error.into().kind {
         ErrorKind::InvalidArgument(text) => assert!(text.contains(sentence), "{text}"),
@@ -184,7 +184,7 @@ fn what_a_rank_keeps_has_one_length() {
         ranks::run(size, &[], |runtime| {
             let world = runtime.world();
             runtime.block_on(async {
-                // Both neighbours in the first dimension are the rank itself.
+                // Both neighbors in the first dimension are the rank itself.
                 let dims = [1, world.size()];
                 let grid = world.cart(&dims, &[true, false]).await.unwrap();
                 let counts = [[1, 2, 0, 0], [2, 1, 0, 0]];
@@ -273,7 +273,7 @@ pub(crate) async fn behind_one(world: Comm) {
         }
         assert_eq!(end.is_err(), wrong);
     }
-    // Nobody can say here how long blocks are.
+    // No rank can tell the length of blocks here.
     let graph = match me {
         0 => world.graph(&[], &all).await,
         _ => world.graph(&[0], &[]).await,
@@ -298,7 +298,7 @@ fn who_sends_to_nobody_says_where_blocks_go_how_long_they_are() {
     }
 }
 
-/// What the last rank of a ring does otherwise, each on a ring of its own.
+/// Wrong calls of the last rank of a ring, each on a ring of its own.
 pub(crate) async fn disagree(world: Comm) {
     for what in DISAGREED {
         let ring = world.cart(&[world.size()], &[true]).await.unwrap();
@@ -306,7 +306,7 @@ pub(crate) async fn disagree(world: Comm) {
     }
 }
 
-/// As [`disagree`], all at the same time.
+/// Like [`disagree`], with all calls at the same time.
 pub(crate) async fn disagree_at_once(world: Comm) {
     let mut calls = Vec::new();
     for what in DISAGREED {
@@ -343,7 +343,7 @@ async fn disagree_about(what: &str, ring: Cart) {
         Ok::<(), Error>(())
     };
     let first = first.await;
-    // Who is through with its part hears of it in the next one.
+    // A rank that has completed its part learns of the failure in its next collective.
     let second = ring.barrier().await;
     match first {
         Err(error) => failing::named(what, &error),

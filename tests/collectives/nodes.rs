@@ -14,19 +14,19 @@ use crate::{
     results::{self, One},
 };
 
-/// Of so many ranks, so many of them on a node.
+/// Runs a job of `ranks` ranks, `per_node` of them on each node.
 fn on_nodes(ranks: u32, per_node: u32) -> Simulation {
     let mut model = Model::preset("bxi").unwrap();
     model.node.ranks = per_node;
     Simulation::new(ranks).model(model)
 }
 
-/// The same, where collectives are what a variable says.
+/// The same, with the kind of collectives that a variable sets.
 fn simulation((ranks, per_node): (u32, u32), (variable, value): (&str, &str)) -> Simulation {
     on_nodes(ranks, per_node).set(variable, value)
 }
 
-/// The variables and names of all algorithms, with what each of them is an algorithm of.
+/// The variables and names of all algorithms, each with the collective that it belongs to.
 fn names() -> Vec<(One, &'static str, String)> {
     macro_rules! all {
         ($($algorithm:ident, $variable:literal;)*) => {{
@@ -77,7 +77,8 @@ fn every_algorithm_gives_the_same_among_hundreds_of_ranks() {
     every_algorithm_at(&[257], &[16], &[3]);
 }
 
-/// Each rank has a message for each other one, or one after the other goes around all of them: a million among a thousand.
+/// Algorithms with a message between each pair of ranks, or with one message that travels around all ranks: a million for a
+/// thousand ranks.
 const SQUARE: &[(&str, &str)] = &[
     ("barrier", "flat"),
     ("all_gather", "ring"),
@@ -88,7 +89,8 @@ const SQUARE: &[(&str, &str)] = &[
     ("reduce_scatter", "ring"),
 ];
 
-/// Each algorithm once, by calls that name it: one that does not fit is an error then, and none goes another way.
+/// Runs each algorithm once, by calls that name it. An algorithm that does not fit is an error then, and no call takes another
+/// one.
 fn every_algorithm_once(ranks: u32, wanted: impl Fn(&(&str, &str)) -> bool) -> usize {
     let mut count = 0;
     macro_rules! all {
@@ -129,14 +131,14 @@ fn every_algorithm_gives_the_same_among_a_thousand_ranks() {
     assert_eq!(count + SQUARE.len(), names().len());
 }
 
-/// A power of two, as some of them want.
+/// A power of two, which some algorithms need.
 #[test]
 fn algorithms_with_a_message_for_each_pair_give_the_same_by_calls_that_name_them() {
     let count = every_algorithm_once(128, |named| SQUARE.contains(named));
     assert_eq!(count, SQUARE.len());
 }
 
-/// Communicators of as many ranks each, which live otherwise: a program of one is none of the other.
+/// Communicators of equal size on different nodes: a program of one is not used for the other.
 #[test]
 fn communicators_of_one_size_on_other_nodes_have_algorithms_of_their_own() {
     for (ranks, per_node, apart) in [(8, 4, 4), (16, 4, 8), (12, 3, 6)] {

@@ -13,7 +13,7 @@ fn vectors_of_any_lengths_find_their_ranks() {
         let len = |from: usize, to: usize| (3 * from + to) % 4;
         let send = (0..size).map(|to| row(me, to, len(me, to))).collect();
         let got = world.all_to_all_ragged(send);
-        // What is begun later ends first here, and keeps its place.
+        // The later collective completes first here, and keeps its place.
         let all = world.all_gather_ragged(row(me, 0, me));
         let one = world
             .gather_ragged(size - 1, row(me, 1, me + 1))
@@ -24,7 +24,7 @@ fn vectors_of_any_lengths_find_their_ranks() {
         let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
         assert_eq!(all.await.unwrap(), wanted);
         for root in [0, size - 1] {
-            // What the others hand over is not read.
+            // The input of the other ranks is not read.
             let rows = if me == root { size } else { me % 2 };
             let rows = (0..rows).map(|to| row(root, to, len(root, to))).collect();
             let mine = world.scatter_ragged(root, rows).await.unwrap();
@@ -32,7 +32,7 @@ fn vectors_of_any_lengths_find_their_ranks() {
         }
         let wanted: Vec<_> = (0..size).map(|from| row(from, me, len(from, me))).collect();
         assert_eq!(got.await.unwrap(), wanted);
-        // One rank lets it go on by itself; the others complete.
+        // One rank detaches it; the other ranks complete.
         let last = world.all_gather_ragged(row(me, 2, 9));
         if me == 0 {
             drop(last);
@@ -65,7 +65,7 @@ fn vectors_are_passed_on_by_a_rank_that_awaits_something_else() {
     });
 }
 
-/// Lets others go on, and the runtime make a turn.
+/// Yields to other tasks, and lets the runtime make a turn.
 async fn yielded() {
     let mut is_back = false;
     poll_fn(|cx| {
@@ -89,7 +89,7 @@ fn vectors_of_a_rank_that_leaves_at_once_come_to_the_others() {
                 let wanted: Vec<_> = (0..size).map(|from| row(from, me, 3)).collect();
                 assert_eq!(begun.await.unwrap(), wanted);
             } else if forgets {
-                // Somebody has waited for it, and never looks again.
+                // A task has waited for it, and never polls it again.
                 poll_fn(|cx| Poll::Ready(Pin::new(&mut begun).poll(cx).is_ready())).await;
                 mem::forget(begun);
             }
@@ -168,7 +168,7 @@ fn a_root_of_vectors_that_there_is_not_is_an_error_on_all_ranks() {
             let rows = || vec![vec![1_u8]; size];
             let root = if wrong { size } else { 0 };
             let end = comm.scatter_ragged(root, rows()).await;
-            // Who is through with its part hears of it in the next one.
+            // A rank that has completed its part learns of the failure in its next collective.
             assert!(comm.barrier().await.is_err());
             let Err(failed) = end else {
                 assert!(!wrong);

@@ -1,4 +1,4 @@
-//! What comes out, against the definition of each collective.
+//! Results, compared with the definition of each collective.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use ripstop::{Runtime, prelude::*};
 
 use crate::ranks;
 
-/// A number that says whose it is, for whom, and where in its block.
+/// Returns a number that encodes its sender, its receiver and its place in the block.
 fn mark(from: usize, to: usize, at: usize) -> u64 {
     (from * 1_000 + to) as u64 * 1_000_000 + at as u64
 }
@@ -15,7 +15,7 @@ fn block(from: usize, to: usize, len: usize) -> impl Iterator<Item = u64> {
     (0..len).map(move |at| mark(from, to, at))
 }
 
-/// Composition of `x → a·x + b`: associative, and does not commute.
+/// Composition of `x → a·x + b`: associative, but not commutative.
 fn compose([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
     [a.wrapping_mul(c), b.wrapping_mul(c).wrapping_add(d)]
 }
@@ -28,18 +28,18 @@ fn maps(rank: usize, len: usize) -> Vec<[u64; 2]> {
     (0..len).map(|at| map(rank, at)).collect()
 }
 
-/// All of these ranks' maps, composed in order.
+/// Returns the maps of all these ranks, composed in order.
 fn composed(ranks: Range<usize>, len: usize) -> Vec<[u64; 2]> {
     composed_at(ranks, 0..len)
 }
 
-/// Those of them in these places.
+/// Returns the composed maps at these positions of the vector.
 fn composed_at(ranks: Range<usize>, places: Range<usize>) -> Vec<[u64; 2]> {
     let of = |at: usize| ranks.clone().map(|rank| map(rank, at)).reduce(compose);
     places.map(|at| of(at).unwrap()).collect()
 }
 
-/// Ragged lengths, some of them zero.
+/// Block lengths that differ, some of them zero.
 fn ragged(from: usize, to: usize, len: usize) -> usize {
     match (3 * from + 5 * to) % 4 {
         0 => 0,
@@ -159,7 +159,7 @@ pub(crate) async fn all(comm: &impl Collectives, len: usize) {
     reductions(comm, len).await;
 }
 
-/// A collective that has several algorithms.
+/// Runs a collective with each of its algorithms.
 #[derive(Clone, Copy)]
 pub(crate) enum One {
     Barrier,
@@ -173,7 +173,7 @@ pub(crate) enum One {
     ReduceScatter,
 }
 
-/// One of them, once or twice.
+/// Runs one algorithm, once or twice.
 pub(crate) async fn one(comm: &impl Collectives, one: One, len: usize) {
     let (me, size) = (comm.communicator().rank(), comm.communicator().size());
     let root = size / 2;
@@ -220,7 +220,7 @@ pub(crate) async fn one(comm: &impl Collectives, one: One, len: usize) {
     }
 }
 
-/// A reduction, of operands that may change places.
+/// Checks a reduction with operands that may change places.
 async fn added(comm: &impl Collectives, which: One, len: usize) {
     let (me, size) = (comm.communicator().rank(), comm.communicator().size());
     let (root, mine) = (size / 2, vec![me as u64; len]);
@@ -239,7 +239,7 @@ async fn added(comm: &impl Collectives, which: One, len: usize) {
     }
 }
 
-/// One of them, once, as every algorithm of it can.
+/// Checks a collective once, in a form that every algorithm allows.
 pub(crate) async fn once(comm: &impl Collectives, which: One, len: usize) {
     match which {
         One::Reduce | One::AllReduce | One::ReduceScatter => added(comm, which, len).await,

@@ -1,4 +1,4 @@
-//! The same on simulated adapters: by their task lists, by messages, and by polls of futures.
+//! Collectives on simulated adapters: by their task lists, by messages, and by polls of futures.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use ripstop::{
 
 use crate::{combined, failing, forms, neighbours, results};
 
-/// Ranks whose adapters hold so many tasks; each rank's result, by who carries collectives on.
+/// Runs ranks whose adapters hold this many tasks. Returns each rank's result, for each executor of collectives.
 fn each<T, F, Fut>((ranks, tasks): (u32, u32), rank: F) -> Vec<(&'static str, Vec<Option<T>>)>
 where
     T: 'static,
@@ -77,7 +77,7 @@ fn a_block_has_come_before_another_rank_sends_its_own_whoever_carries_it_on() {
             }
         });
     }
-    // Two together.
+    // Two collectives at the same time.
     each((66, 1024), async |world| forms::early(&world, 1).await);
 }
 
@@ -158,7 +158,7 @@ fn neighbours_may_be_more_than_an_adapter_holds_tasks() {
 
 #[test]
 fn neighbours_may_be_more_than_messages_are_under_way_at_a_time() {
-    // No message ends before its receive has begun.
+    // No message completes before its receive has begun.
     let simulation = Simulation::new(80).set("RIPSTOP_EAGER_MAX", "0");
     let simulation = simulation.set("RIPSTOP_COLLECTIVES", "messages");
     let report = simulation.run(neighbours::among_all);
@@ -167,7 +167,7 @@ fn neighbours_may_be_more_than_messages_are_under_way_at_a_time() {
 
 #[test]
 fn many_collectives_in_flight_on_overlapping_communicators_do_not_wait_for_each_other() {
-    // Halves begin theirs in different orders, and all of them wait in the queue of an adapter that holds few tasks.
+    // The halves begin theirs in different orders, and all collectives wait in the queue of an adapter that holds few tasks.
     each((8, 8), async |world| {
         let (me, size) = (world.rank(), world.size());
         let twin = world.dup().await.unwrap();
@@ -237,7 +237,7 @@ fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
             assert!(failed, "{executor}: rank {rank}: {first}");
             assert!(matches!(later, ErrorKind::Revoked), "{executor}: {later}");
         }
-        // Rank 5 has called one collective less.
+        // Rank 5 has made one call less.
         let left = simulation().run(async |world| {
             let mine = vec![world.rank(); 16];
             world.all_to_all(mine.clone()).await.unwrap();
@@ -253,7 +253,7 @@ fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
     }
 }
 
-/// It has nothing to say when it is asked first: what fails then is what makes it go.
+/// The rank has nothing to report when it is asked first; the later failure makes the collective go on.
 #[test]
 fn who_waits_for_a_rank_that_drops_the_communicator_after_it_was_asked_is_told() {
     let told = each((3, 32), async move |world| {
@@ -314,7 +314,7 @@ fn who_waits_for_a_rank_that_has_dropped_the_communicator_is_told_whoever_carrie
     }
 }
 
-/// It waits for nothing but that somebody gets what it offers.
+/// The send waits only for a receiver to get what it offers.
 #[test]
 fn a_root_whose_message_a_rank_does_not_get_that_has_dropped_the_communicator_is_told() {
     let told = each((2, 32), async move |world| {
@@ -371,7 +371,7 @@ fn adapters_go_on_while_ranks_compute() {
     }
 }
 
-/// An exchange among the ranks of a row, while all compute: it is over at once afterwards, or it is not.
+/// Runs an exchange among the ranks of a row while all compute. Returns whether it has completed at the end of the computation.
 fn exchange_in_rows(rows: impl Fn(usize) -> usize) -> Duration {
     let mut model = Model::preset("bxi").unwrap();
     model.node.ranks = 4;

@@ -1,5 +1,5 @@
-//! A first rail that is cut off under collectives by task lists, over the software Portals: where ranks are processes of
-//! `cargo xtask portals`.
+//! The first rail is cut off during collectives by task lists, over the software Portals, with ranks as processes of `cargo
+//! xtask portals`.
 
 use std::{
     env,
@@ -71,7 +71,7 @@ async fn until_torn(world: &Comm) {
     }
     assert!(!errors.is_empty(), "nothing was cut off");
     assert!(errors.iter().all(is_known), "{errors:?}");
-    // Messages go on by the other rail. Only who has not answered a count is lost.
+    // Messages continue by the other rail. Only a rank that has not answered a count is lost.
     let (next, before) = ((me + 1) % size, (me + size - 1) % size);
     let inbox = world.recv_into(before, 1, vec![0_u64; LONG]);
     let mut losses = Vec::new();
@@ -86,7 +86,7 @@ async fn until_torn(world: &Comm) {
     assert!(losses.iter().all(is_loss), "{losses:?}");
 }
 
-/// What a collective may end with whose lists do. A rank that had no more to do than that may have finished.
+/// Checks the error of a collective whose lists failed. A rank that had nothing more to do may have finished.
 fn is_known(error: &Error) -> bool {
     matches!(
         error.kind,
@@ -98,7 +98,7 @@ fn is_known(error: &Error) -> bool {
     )
 }
 
-/// Of what failed there is nothing to look at.
+/// The result of a failed collective is not checked.
 fn home<T, B>(ended: Result<T, OpError<B>>, errors: &mut Vec<Error>) -> Option<T> {
     let failed = ended.map_err(|failed| failed.error);
     failed.map_err(|error| errors.push(error)).ok()
@@ -106,7 +106,7 @@ fn home<T, B>(ended: Result<T, OpError<B>>, errors: &mut Vec<Error>) -> Option<T
 
 const RAILS: &str = "RIPSTOP_PORTALS_IFACES";
 const CUT: &str = "RIPSTOP_PORTALS_CUT";
-/// Numbers of a block.
+/// Numbers in a block.
 const LONG: usize = 2000;
-/// Enough for the greatest of the cuts.
+/// Rounds: enough for the latest of the cuts.
 const ROUNDS: usize = 200;

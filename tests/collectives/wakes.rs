@@ -1,4 +1,4 @@
-//! How often a collective by task lists wakes its host: over Portals, where ranks are processes of `cargo xtask portals`, and
+//! How often a collective by task lists wakes its host: over Portals, with ranks as processes of `cargo xtask portals`, and
 //! over verbs, in the virtual machine.
 
 use std::{
@@ -25,7 +25,7 @@ fn an_all_to_all_wakes_its_host_once_a_list_and_at_its_end_while_the_host_comput
     ];
     ranks::run(RANKS, &settings, |runtime: Runtime| {
         let world = runtime.world();
-        // The first one makes what all others use.
+        // The first collective makes what all later ones use.
         runtime.block_on(all_to_all(&world));
         let start = runtime.counters();
         for _ in 0..ROUNDS {
@@ -41,7 +41,7 @@ fn an_all_to_all_wakes_its_host_once_a_list_and_at_its_end_while_the_host_comput
         }
         if fabric() == Some("verbs") {
             let events = (runtime.counters() - start).events;
-            // Others may be a round behind at the start, and one ahead at the end.
+            // Other ranks may be a round behind at the start, and one ahead at the end.
             let most = EVENTS * u64::from(RANKS - 1) * (ROUNDS as u64 + 1);
             assert!(events <= most, "{events} events of {most}");
         }
@@ -61,7 +61,7 @@ fn an_all_reduce_of_integers_wakes_its_host_for_lists_and_its_end_and_not_for_re
     ];
     ranks::run(RANKS, &settings, |runtime: Runtime| {
         let world = runtime.world();
-        // The first one makes what all others use.
+        // The first collective makes what all later ones use.
         runtime.block_on(world.all_reduce([0_u64], Sum)).unwrap();
         for round in 0..ROUNDS as u64 {
             let words = words(&runtime, async {
@@ -76,7 +76,7 @@ fn an_all_reduce_of_integers_wakes_its_host_for_lists_and_its_end_and_not_for_re
     });
 }
 
-/// Those that floating-point numbers take, which the host reduces.
+/// Wake-ups of a reduction of floating-point numbers, which the host reduces.
 fn words_of_floats(runtime: &Runtime, world: &Comm) -> u64 {
     words(runtime, async {
         let sum = world.all_reduce([1.0_f64; 100], Sum);
@@ -85,7 +85,7 @@ fn words_of_floats(runtime: &Runtime, world: &Comm) -> u64 {
     })
 }
 
-/// What the adapter has told its host meanwhile.
+/// Returns the notices of the adapter to its host meanwhile.
 fn words(runtime: &Runtime, collective: impl Future<Output = ()>) -> u64 {
     let before = runtime.counters();
     runtime.block_on(collective);
@@ -108,7 +108,7 @@ async fn all_to_all(world: &Comm) {
     assert!((0..).zip(&got).all(|(at, word)| *word == from(at)));
 }
 
-/// Counts how often who awaits something is asked for: at first, and when it was woken.
+/// Counts the polls of a future: the first one, and one after each wake.
 struct Polls<F> {
     inner: Pin<Box<F>>,
     polls: u64,
@@ -132,7 +132,7 @@ impl<F: Future> Future for Polls<F> {
     }
 }
 
-/// Without a call to the library.
+/// Sleeps without a call to the library.
 #[expect(clippy::disallowed_methods, reason = "the test is about real time")]
 fn compute() {
     let start = Instant::now();
@@ -141,7 +141,7 @@ fn compute() {
     }
 }
 
-/// The one that the ranks are on, if its driver runs lists and counts its words about them.
+/// Returns the fabric of the ranks, if its driver runs lists and counts its notices about them.
 fn fabric() -> Option<&'static str> {
     let fabric = std::env::var("RIPSTOP_FABRIC").ok()?;
     ["portals", "verbs"]
@@ -149,7 +149,7 @@ fn fabric() -> Option<&'static str> {
         .find(|name| *name == fabric)
 }
 
-/// One for each list of G exchanges, and one at the end: half of the tasks that the driver says it holds are a list.
+/// Bound: one for each list of G exchanges, and one at the end. A list is half of the tasks that the driver can hold.
 fn bound() -> u64 {
     let limits = std::env::var("RIPSTOP_PORTALS_LIMITS").unwrap_or_default();
     let mut limits = limits.split(',');
@@ -164,9 +164,10 @@ fn bound() -> u64 {
 }
 
 const ROUNDS: usize = 5;
-/// What a device may tell of an exchange. There the agent begins tasks, and each event can end a sleep of its: the ends of an
-/// offer, a put and a look at where that goes, of theirs what is counted, and both ways the words by which memory is closed.
-/// The application sleeps through all of them. Seven to nine were counted; without chains of puts they are thirteen and more.
+/// Bound of a device's notices for an exchange. There the agent begins tasks, and each event can end one of its sleeps: of its
+/// own commands, the ends of an offer, a put and a read of the offer's place; of the peer's, counted arrivals; and in both
+/// directions the messages that close memory. The application sleeps through all of them. Seven to nine were counted; without
+/// chained puts, thirteen and more.
 const EVENTS: u64 = 9;
-/// Words for each rank.
+/// Notices allowed for each rank.
 const BLOCK: u64 = 4096;

@@ -1,4 +1,4 @@
-//! What the error says where two ranks call different collectives: both calls.
+//! If two ranks call different collectives, the error contains both calls.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use ripstop::{Error, Runtime, prelude::*};
 
 use crate::ranks;
 
-/// What a rank does on a communicator.
+/// A call of a rank on a communicator.
 type Work = for<'a> fn(&'a Comm) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
 macro_rules! work {
@@ -15,7 +15,7 @@ macro_rules! work {
     };
 }
 
-/// Each rank's error.
+/// Returns each rank's error.
 fn ends(size: u32, settings: &[(&str, &str)], work: Work) -> Vec<Option<Error>> {
     let ends = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&ends);
@@ -49,7 +49,7 @@ fn both_calls_are_told_with_roots_types_counts_operators_and_lines() {
         let second = format!("rank 1 calls barrier {file}");
         assert!(text.contains(&first) && text.contains(&second), "{text}");
     }
-    // The call that differed is named, and not the one that found it.
+    // The error names the call that differed, and not the one that detected it.
     for text in both(work!(|comm| {
         comm.bcast(comm.rank(), [7_u32; 5]).await?;
         comm.barrier().await

@@ -1,4 +1,4 @@
-//! Ranks as processes of a test: how they begin, are signalled and end.
+//! Ranks as processes of a test: how they begin, get signals and end.
 
 use std::{
     io::{BufRead, BufReader},
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{READY, guard};
 
-/// Ranks under way. Whatever ends a test ends them.
+/// Running ranks. They are killed however a test ends.
 pub(crate) struct Job {
     board: Board,
     ranks: Vec<Child>,
@@ -54,7 +54,7 @@ impl Job {
         self.ready(self.ranks.len());
     }
 
-    /// Waits until so many ranks are ready.
+    /// Waits until this many ranks are ready.
     pub(crate) fn ready(&self, ranks: usize) {
         for count in 0..ranks {
             assert!(
@@ -74,7 +74,7 @@ impl Job {
         kill_process(pid, signal).expect("our own child");
     }
 
-    /// Waits for all ranks; those that did not end well, and how long it took.
+    /// Waits for all ranks. Returns those that did not end well, and the time.
     pub(crate) fn end(mut self) -> (Vec<usize>, Duration) {
         let start = now();
         let mut bad = Vec::new();

@@ -1,5 +1,5 @@
-//! What the others see of a rank that dies, panics or stops. The ranks are processes: this very program, told by `FAILURES_RANK`
-//! what to do.
+//! The errors of the surviving ranks when a rank dies, panics or stops. The ranks are processes: this very program, with its
+//! role in `FAILURES_RANK`.
 //!
 //! `KILLS=100 cargo test --test failures` kills a hundred times instead of ten; `SEED=…` replays a run.
 
@@ -36,20 +36,20 @@ use given::given;
 use job::{Job, pause};
 use roles::{afterwards, failed, ready};
 
-/// What a rank prints when the test may begin.
+/// Line that a rank prints when the test may begin.
 const READY: &str = "failures: ready";
 
-/// Nothing here takes longer; `GUARD_S` says otherwise, where a machine is slow.
+/// Time limit, longer than any test takes; `GUARD_S` overrides it for slow machines.
 fn guard() -> Duration {
     Duration::from_secs(given("GUARD_S", 60))
 }
 
-/// How many times ranks are killed in a test.
+/// Number of times that a test kills ranks.
 fn kills() -> u64 {
     given("KILLS", 10)
 }
 
-/// One at a time: they count what this process has open.
+/// Runs one test at a time, because they count the open descriptors of this process.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -93,7 +93,8 @@ fn locks_are_handed_on_when_a_rank_is_killed() {
     survive_kills("locks_are_handed_on_when_a_rank_is_killed", "locks");
 }
 
-/// Kills one of four ranks of this role after some milliseconds, several times. The others end well, and nothing is left behind.
+/// Kills one of four ranks of this role after some milliseconds, several times. The other ranks end well, and nothing is left
+/// behind.
 fn survive_kills(test: &str, role: &str) {
     let _turn = one_at_a_time();
     let mut random = Random::new(seed(test));
@@ -184,7 +185,7 @@ fn a_rank_that_fails_at_start_is_a_failure_to_the_others() {
         .set("RIPSTOP_PORTALS_LIBRARY", "/nowhere/libportals.so")
         .boot(boots.swap_remove(1))
         .board(board.clone());
-    // Others would wait for its address first.
+    // The other ranks would otherwise wait for its address first.
     let waiting = Runtime::builder()
         .set("RIPSTOP_FABRIC", "shm")
         .boot(boots.swap_remove(0))
@@ -222,7 +223,7 @@ fn a_rank_that_is_stopped_for_longer_than_a_peer_may_be_silent_is_not_dead() {
     let job = Job::start("stopped", 3);
     job.all_ready();
     job.signal(1, Signal::STOP);
-    // Ranks of another node do not see that it is stopped: for them it is silent, for less than they wait.
+    // Ranks of another node cannot see that it is stopped. For them it is silent, for less time than they allow.
     let seconds = if roles::sees_processes() { 5 } else { 1 };
     pause(Duration::from_secs(seconds));
     job.signal(1, Signal::CONT);

@@ -1,4 +1,4 @@
-//! What the ranks do until one of them dies, and what the others see then.
+//! What the ranks do until one of them dies, and what the others observe then.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     killed, shrinking,
 };
 
-/// Not a test: where a rank's process starts.
+/// Not a test: the entry point of a rank's process.
 #[test]
 fn a_rank() {
     let Ok(text) = std::env::var("FAILURES_RANK") else {
@@ -33,9 +33,9 @@ fn a_rank() {
     }
     let builder = match role {
         _ if stays_away => Runtime::builder().set("RIPSTOP_BOOT_TIMEOUT", "1"),
-        // A process that is seen to be stopped may be silent for longer than twice this.
+        // A process that is known to be stopped may be silent for longer than twice this.
         "stopped" => Runtime::builder().set("RIPSTOP_DETECT_MS", "1500"),
-        // Silence would take twenty minutes.
+        // Detection by silence would take twenty minutes.
         "silent" if sees_processes() => Runtime::builder().set("RIPSTOP_DETECT_MS", "600000"),
         // Both reactors in one job.
         "shrink" if rank.is_multiple_of(2) => Runtime::builder().set("RIPSTOP_REACTOR", "epoll"),
@@ -69,7 +69,7 @@ fn a_rank() {
     runtime.close().expect("a good end");
 }
 
-/// Whether ranks of this machine see each other's processes, as those of one node do.
+/// Returns true if ranks of this machine see each other's processes, as those of one node do.
 pub(crate) fn sees_processes() -> bool {
     std::env::var_os("RIPSTOP_SHM_RANKS").is_none()
 }
@@ -78,7 +78,7 @@ pub(crate) fn ready() {
     println!("{READY}");
 }
 
-/// The rank that an error says has failed.
+/// Returns the rank that an error reports as failed.
 pub(crate) fn failed(kind: &ErrorKind) -> usize {
     match kind {
         ErrorKind::PeerFailed { rank, .. } => *rank,
@@ -86,7 +86,7 @@ pub(crate) fn failed(kind: &ErrorKind) -> usize {
     }
 }
 
-/// All ranks exchange messages of mixed sizes with all others until one of them is killed and everybody knows it.
+/// All ranks exchange messages of mixed sizes with all others until one of them is killed and all others know it.
 async fn exchange(world: &Comm) -> Result<()> {
     let others: Vec<usize> = (0..world.size())
         .filter(|rank| *rank != world.rank())
@@ -134,12 +134,12 @@ async fn exchange(world: &Comm) -> Result<()> {
         }
     }
     let victim = victim.expect("everybody knows");
-    // As long as others may still look at what they have for this rank.
+    // Others may still read data that this rank holds for them.
     let _twin = pending.end(victim).await;
     afterwards(world, victim).await
 }
 
-/// Content by sender and round; the first byte says whether the sender knows of the death.
+/// Content by sender and round; the first byte tells whether the sender knows of the death.
 fn note(from: usize, round: u64, knows: Option<usize>) -> Vec<u8> {
     let mut random = Random::new(round << 8 | from as u64);
     let len = match random.below(8) {
@@ -154,7 +154,7 @@ fn note(from: usize, round: u64, knows: Option<usize>) -> Vec<u8> {
 
 type Bytes = Vec<u8>;
 
-/// Operations of every kind that wait for every peer when one dies, of each as many.
+/// Starts operations of every kind that wait for every peer when one dies, the same number of each.
 struct Pending {
     receives: Vec<(usize, RecvOp<Bytes>)>,
     sends: Vec<(usize, ripstop::SendOp<Bytes>)>,
@@ -183,7 +183,7 @@ impl Pending {
         })
     }
 
-    /// Those for the victim have failed, with their buffers; the others still wait.
+    /// The operations on the victim have failed, with their buffers; the others still wait.
     async fn end(self, victim: usize) -> Comm {
         for (peer, op) in self.receives {
             if peer == victim {
@@ -207,13 +207,13 @@ impl Pending {
         }
         let gone = self.any.await.expect_err("never sent");
         assert_eq!((failed(&gone.error.kind), gone.buf), (victim, vec![9; 10]));
-        // Anybody is whoever is left, once the failure has been told.
+        // Once the failure was reported, a wildcard receive means the surviving ranks.
         assert!(self.twin.recv::<u8>(Source::Any, 2).cancel().await.is_ok());
         self.twin
     }
 }
 
-/// Survivors go on with each other, and whatever concerns the dead is an error at once.
+/// Survivors continue with each other, and each operation on the dead rank fails immediately.
 pub(crate) async fn afterwards(world: &Comm, victim: usize) -> Result<()> {
     assert_eq!(
         failed(
@@ -261,12 +261,12 @@ async fn late(world: &Comm) -> Result<()> {
     world.barrier().await
 }
 
-/// Rank 1 never comes. Who goes by a network has to hear from it first, and says what it has waited for.
+/// Rank 1 never comes. On a network a rank must hear from it first, and the error names what it has waited for.
 async fn alone(world: &Comm) -> Result<()> {
     let sent = world.send(1, 1, [1_u8]).await;
     let inbox = world.recv::<u8>(1, 1).await;
     let inbox = inbox.expect_err("nobody is there");
-    // A short one may be where rank 1 would look for it.
+    // A short message may already be in the place where rank 1 would read it.
     for error in sent
         .err()
         .map(|gone| gone.error)
@@ -278,7 +278,7 @@ async fn alone(world: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Rank 1 never comes, and nobody sends to it.
+/// Rank 1 never comes, and no rank sends to it.
 async fn awaits(inbox: RecvOp<Vec<u8>>) -> Result<()> {
     never_came(inbox.await.expect_err("nobody is there").error);
     Ok(())
@@ -310,7 +310,7 @@ async fn panics(world: &Comm) -> Result<()> {
     afterwards(world, 1).await
 }
 
-/// Nobody talks to rank 2, which is killed.
+/// No rank communicates with rank 2, which is killed.
 async fn silent(world: &Comm) -> Result<()> {
     let (posted, any) = (world.recv::<u8>(2, 1), world.recv::<u8>(Source::Any, 1));
     ready();
@@ -334,7 +334,7 @@ async fn silent(world: &Comm) -> Result<()> {
     }
 }
 
-/// Rank 1 is stopped for a while, and nobody minds.
+/// Rank 1 is stopped for a while, and no operation fails.
 async fn stopped(world: &Comm) -> Result<()> {
     world.barrier().await?;
     ready();

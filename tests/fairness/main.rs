@@ -1,7 +1,7 @@
-//! What is ready whenever it is asked for lets others go on: a loop of it, beside a timer, a task, and what a peer wants from
-//! this rank, in every way to drive a runtime.
+//! Futures that are always ready must not starve the rest: a loop of them runs beside a timer, a task, and a request of a peer,
+//! in every way to drive a runtime.
 //!
-//! A loop that lets nothing else go on hangs, and the limit of the ranks ends the test.
+//! A loop that starves the rest makes the test hang, and the time limit of the ranks ends it.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 #[path = "../support/ranks.rs"]
@@ -23,10 +23,10 @@ const GO: u32 = 1;
 const LONG: u32 = 2;
 const SERVED: u32 = 3;
 
-/// As long as needs the receiver's help.
+/// A length that needs the receiver's help.
 const LONG_LEN: usize = 1 << 20;
 
-/// What another library's executor has beside the loop.
+/// What another library's executor runs beside the loop.
 type Foreign = fn() -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
 
 #[test]
@@ -120,7 +120,7 @@ async fn foreign() {
     task.await.unwrap();
 }
 
-/// Rank 0 starves; rank 1 wants something from it.
+/// Rank 0 runs the loop; rank 1 needs an answer from it.
 async fn rank(world: &Comm, foreign: Foreign) {
     let color = u32::try_from(world.rank()).unwrap();
     let alone = world.split(Some(color), 0).await.unwrap().unwrap();
@@ -165,7 +165,7 @@ async fn starve(starving: Starving, world: &Comm, alone: &Comm, foreign: Foreign
     .await;
 }
 
-/// A long message that the other rank helps to move, and a number in memory of its that only it reaches.
+/// Sends a long message that the other rank helps to move, and updates a number in its memory that only it can reach.
 async fn want(world: &Comm, window: &PassiveWindow<u64>, at: usize) {
     world.recv::<u8>(0, GO).await.unwrap();
     world.send(0, LONG, vec![1_u8; LONG_LEN]).await.unwrap();

@@ -7,7 +7,7 @@ use std::{
 
 use ripstop::{Collectives, Combine, Comm, Sum, Window};
 
-/// What is done again and again.
+/// An operation that is repeated again and again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Starving {
     Messages,
@@ -54,7 +54,7 @@ impl Starving {
         Self::Epochs,
     ];
 
-    /// `alone` is of this rank.
+    /// `alone` is a communicator of this rank only.
     pub(crate) async fn until(self, end: &AtomicBool, world: &Comm, alone: &Comm) {
         let goes_on = || !end.load(Ordering::Relaxed);
         match self {
@@ -177,7 +177,7 @@ impl Starving {
     }
 }
 
-/// A message of a rank to itself.
+/// Sends a message of a rank to itself.
 pub(crate) async fn to_itself(world: &Comm) {
     let (me, tag) = (world.rank(), 9);
     let inbox = world.recv_into(me, tag, [0_u8; 1]);

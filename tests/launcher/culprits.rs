@@ -1,6 +1,6 @@
 //! The launcher blames the rank that failed, and never one that ended because of it.
 //!
-//! `FATES=200 cargo test --test launcher culprits` tries everything two hundred times.
+//! `FATES=200 cargo test --test launcher culprits` runs each case two hundred times.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ use crate::{
     roles::{AS_RANK, ROLE},
 };
 
-/// How many times each is tried.
+/// Number of runs of each case.
 fn times() -> u32 {
     let text = std::env::var("FATES").unwrap_or_default();
     text.parse().unwrap_or(2)
@@ -29,7 +29,7 @@ fn run(ranks: u32, options: &[&str], fate: &str, others: &str) -> Command {
     program(command, fate, others)
 }
 
-/// What the launcher said of ranks, line by line. A rank that it ends may have begun a line before.
+/// Returns the launcher's messages about ranks, line by line. A rank that it ends may have begun a line before.
 fn verdicts(job: &Ended) -> Vec<&str> {
     let lines = job.err.lines().filter(|line| line.contains("(pid "));
     let of_launcher = lines.filter_map(|line| Some(&line[line.rfind("ripstop: rank ")?..]));
@@ -52,7 +52,7 @@ const FATES: [(&str, i32, &str); 7] = [
 
 const OTHERS: [&str; 4] = ["question mark", "text", "exit", "unwrap"];
 
-/// The first that is said is of rank 1, and the job ends with its code.
+/// Checks that the first message is about rank 1, and that the job exits with its code.
 #[track_caller]
 fn is_blamed(job: &Ended, what: &str, code: i32, how: &str) {
     assert_eq!(job.code, Some(code), "{what}: {}{}", job.out, job.err);
@@ -174,7 +174,7 @@ fn ranks_that_the_launcher_ends_say_nothing_about_each_other() {
     }
 }
 
-/// Hydra ends all ranks when one is killed by a signal, whatever it is told, so under it they end with a code.
+/// Hydra ends all ranks if one is killed by a signal, whatever its options, so under it they exit with a code.
 #[test]
 fn survivors_go_on_under_mpich() {
     survive_under(
@@ -216,7 +216,7 @@ fn survive_under(name: &str, package: &str, options: &[&str], fates: &[&str]) {
 fn a_program_that_a_rank_starts_is_told_that_it_is_no_rank() {
     let this = std::env::current_exe().unwrap();
     let child = format!("{} {}", this.display(), AS_RANK.join(" "));
-    // What an earlier program of the rank would leave behind: variables, and no connection.
+    // Leftovers of an earlier program of the rank: variables, but no connection.
     let script = format!("eval \"exec $PMI_FD>&-\"; {child}");
     let mut command = launcher(1, &[]);
     command

@@ -1,4 +1,4 @@
-//! What programs of `#[ripstop::main]` say at their end.
+//! What programs of `#[ripstop::main]` report at their end.
 
 use std::process::{Command, ExitCode};
 
@@ -8,7 +8,7 @@ use crate::{ended, launcher};
 
 const PROGRAM: &str = "LAUNCHER_TEST_PROGRAM";
 
-/// Not a claim: what a rank does when a test below starts this program again.
+/// Not a claim: the entry point of a rank when a test below starts this program again.
 #[test]
 fn a_program_of_a_job() {
     let Ok(program) = std::env::var(PROGRAM) else {
@@ -22,7 +22,7 @@ fn a_program_of_a_job() {
     std::process::exit(i32::from(code != ExitCode::SUCCESS))
 }
 
-/// `ripstop run -n RANKS` of this program, as one of those above.
+/// Runs `ripstop run -n RANKS` of this program, in one of the roles above.
 fn program(ranks: u32, name: &str) -> Command {
     let mut command = launcher(ranks, &[]);
     command
@@ -38,7 +38,7 @@ fn program(ranks: u32, name: &str) -> Command {
     command
 }
 
-/// Rank 1 sends what rank 0 does not receive: short and long messages, on the world and on another communicator.
+/// Rank 1 sends messages that rank 0 does not receive: short and long ones, on the world and on another communicator.
 async fn loses(world: Comm) -> Result<()> {
     let rows = world.dup().await?;
     if world.rank() == 1 {

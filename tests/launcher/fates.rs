@@ -1,4 +1,4 @@
-//! A program one rank of which meets with its fate, and what the others make of it.
+//! A program in which one rank meets with a fate, and the others react to it.
 
 use std::{
     error::Error,
@@ -17,12 +17,12 @@ use std::{
 use ripstop::{Collectives, Comm};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 
-/// What becomes of rank 1.
+/// The fate of rank 1.
 pub(crate) const FATE: &str = "LAUNCHER_TEST_FATE";
-/// What the others do when they hear of it.
+/// The reaction of the other ranks.
 pub(crate) const OTHERS: &str = "LAUNCHER_TEST_OTHERS";
 
-/// Runs the program; its exit code is that of the process, if nothing else ended it.
+/// Runs the program; its exit code is that of the process, unless the process ends in another way.
 pub(crate) fn live() -> ! {
     let code = format!("{:?}", main());
     let digits = code.chars().filter(char::is_ascii_digit);
@@ -63,7 +63,7 @@ fn meet(fate: &str) -> io::Result<()> {
         "no memory" => eat_all(),
         "exit 3" => exit(3),
         "exit 0" => exit(0),
-        // Nothing of this program runs any more when it exits.
+        // No code of this program runs any more when it exits.
         "another program" => return Err(Command::new("sh").args(["-c", "exit 3"]).exec()),
         "error" => drop(File::open("/no/such/grid")?),
         "kill" => kill_process(getpid(), Signal::KILL)?,
@@ -72,7 +72,7 @@ fn meet(fate: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Rank 1 spawns a task that panics, and lets go of its handle; when the task has run, all meet.
+/// Rank 1 spawns a task that panics, and drops its handle. After the task has run, all ranks meet.
 async fn go_on_beside_a_panic(world: &Comm) -> Result<(), Box<dyn Error>> {
     let has_run = Arc::new(AtomicBool::new(world.rank() != 1));
     let runs = Arc::clone(&has_run);
@@ -95,7 +95,7 @@ async fn go_on_beside_a_panic(world: &Comm) -> Result<(), Box<dyn Error>> {
     Ok(world.barrier().await?)
 }
 
-/// Asks for more than there may be.
+/// Asks for more memory than there can be.
 fn eat_all() {
     let text = read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();

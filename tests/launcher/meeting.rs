@@ -1,4 +1,4 @@
-//! Ranks that meet under a launcher, ours and MPICH's, and those that do not come.
+//! Ranks that meet under a launcher, ours and MPICH's, and ranks that do not come.
 
 use std::process::{Command, Stdio};
 
@@ -31,7 +31,7 @@ fn ranks_exchange_under_open_mpi() {
     exchange_under("orterun", "openmpi-bin", "pmix");
 }
 
-/// Under a launcher that is not ours, by itself and below ours.
+/// Under another launcher, alone and with ours above it.
 fn exchange_under(name: &str, package: &str, found: &str) {
     if !is_installed(name, package) {
         return;
@@ -49,7 +49,7 @@ fn exchange_under(name: &str, package: &str, found: &str) {
     }
 }
 
-/// The variables of both are there, in either order.
+/// The variables of both launchers are set, in either order.
 #[test]
 fn ranks_belong_to_the_inner_of_two_launchers() {
     let [hydra, orte] = ["mpiexec.hydra", "orterun"];
@@ -66,7 +66,7 @@ fn ranks_belong_to_the_inner_of_two_launchers() {
             job.says_once(&format!("rank {rank} of 2 ({found}), node [0, 1]"));
         }
     }
-    // Alone below two ranks, of which only variables are left.
+    // A rank alone below two ranks, of which only variables are left.
     let mut command = Command::new(hydra);
     command.args(["-n", "2", orte]);
     command.args(options_of(orte)).args(["-n", "1"]);
@@ -74,7 +74,7 @@ fn ranks_belong_to_the_inner_of_two_launchers() {
     job.with(9, &["PMI_SIZE=2 says that", "RIPSTOP_BOOT=singleton"]);
 }
 
-/// Has the ranks that `command` starts exchange something.
+/// Lets the ranks that `command` starts exchange messages.
 fn exchanging(mut command: Command) -> Ended {
     let as_root = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
     command.envs(as_root.map(|variable| (variable, "1")));
@@ -159,7 +159,8 @@ fn with_keep_going_the_survivors_meet_in_their_fences() {
     assert_eq!(job.out.matches("survived").count(), 2, "{}", job.out);
 }
 
-/// It is lost before it is on its node's board, which only time tells: the board's maker gives up, and the third hears of both.
+/// The rank is lost before it is on its node's board, which only a time limit detects. The maker of the board gives up, and the
+/// third rank hears of both.
 #[test]
 fn with_keep_going_a_survivor_does_not_wait_for_who_never_came() {
     let mut command = role(3, &["--keep-going"], "die-before-arrival");

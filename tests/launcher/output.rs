@@ -1,4 +1,4 @@
-//! What becomes of the ranks' output.
+//! The output of ranks, on its way through the launcher.
 
 use std::{
     fs::File,
@@ -36,7 +36,7 @@ fn what_a_rank_leaves_behind_does_not_hold_the_launcher() {
     ];
     for (ranks, limit, script, code) in jobs {
         let inner = shell(ranks, &["--label", "--timeout", limit], &script);
-        // One that is held looks at its own time limit as little as at signals.
+        // A held rank does not check its own time limit, as it does not handle signals.
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "90"]).arg(inner.get_program());
         command.args(inner.get_args()).stdout(Stdio::null());

@@ -1,4 +1,4 @@
-//! Tests with ranks blame the rank that failed first, too, and point to the test.
+//! Tests with ranks also blame the rank that failed first, and point to the test.
 
 use std::{io, panic, sync::Mutex};
 
@@ -43,7 +43,7 @@ async fn an_end_of_a_process_is_reported_with_its_code(world: Comm) -> Result<()
     world.barrier().await
 }
 
-/// Where the last panic on this thread was.
+/// Returns the place of the last panic on this thread.
 static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
 
 #[test]

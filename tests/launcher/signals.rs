@@ -1,4 +1,4 @@
-//! Signals, and that nothing outlives a job.
+//! Signals, and that no process outlives a job.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -18,7 +18,7 @@ use crate::{
 #[test]
 fn a_job_stops_and_goes_on_with_its_launcher() {
     let mut command = shell(2, &[], "echo $$; while :; do :; done");
-    command.process_group(0); // that of a job of a shell
+    command.process_group(0); // the process group of a shell's job
     let (mut launcher, mut lines) = spawned(command);
     let mut pids = pids(&mut lines, 2);
     pids.push(launcher.id());
@@ -37,7 +37,7 @@ fn a_job_stops_and_goes_on_with_its_launcher() {
     assert_eq!(launcher.wait().unwrap().code(), Some(143));
 }
 
-/// The lines that ranks have written, which are the numbers of their processes.
+/// Returns the lines that ranks have written, which are their process ids.
 fn pids(lines: &mut impl BufRead, ranks: usize) -> Vec<u32> {
     let lines = lines.lines().take(ranks);
     lines.map(|line| line.unwrap().parse().unwrap()).collect()
@@ -82,7 +82,7 @@ fn spawned(mut command: Command) -> (Child, BufReader<impl Read>) {
     (child, lines)
 }
 
-/// A launcher whose ranks have written a line each, and the rest of their output.
+/// Returns a launcher whose ranks have written a line each, and the rest of their output.
 fn running(command: Command, ranks: usize) -> (Child, BufReader<impl Read>) {
     let (child, mut lines) = spawned(command);
     for _ in 0..ranks {
@@ -91,14 +91,14 @@ fn running(command: Command, ranks: usize) -> (Child, BufReader<impl Read>) {
     (child, lines)
 }
 
-/// Sends `signal`; what the launcher said, and how it ended.
+/// Sends `signal`. Returns the launcher's messages, and how it ended.
 fn signalled(command: Command, ranks: usize, signals: &[Signal]) -> (ExitStatus, String) {
     let (mut child, mut lines) = running(command, ranks);
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut err = String::new();
     for &signal in signals {
         kill_process(Pid::from_child(&child), signal).unwrap();
-        said.read_line(&mut err).unwrap(); // Two that arrive at once would be one.
+        said.read_line(&mut err).unwrap(); // Two signals that arrive at the same time would count as one.
     }
     said.read_to_string(&mut err).unwrap();
     lines.read_to_string(&mut String::new()).unwrap();
@@ -115,8 +115,8 @@ fn a_signal_is_passed_on_to_every_rank() {
 
 #[test]
 fn one_signal_ends_a_job_with_a_rank_that_is_stopped() {
-    // Other signals may be ignored by who runs the tests, and so by all that they start.
-    // The other ends well, which does not end the job.
+    // The process that runs the tests may ignore other signals, and its children inherit that.
+    // The other rank ends well, which does not end the job.
     let script = "[ $PMI_RANK = 1 ] && trap 'exit 0' TERM; echo $$; \
                   [ $PMI_RANK = 0 ] && kill -STOP $$; while :; do read x < /proc/version; done";
     let (launcher, mut lines) = spawned(shell(2, &[], script));
@@ -130,7 +130,7 @@ fn one_signal_ends_a_job_with_a_rank_that_is_stopped() {
     assert_eq!(ended.status.code(), Some(143), "{err}");
 }
 
-/// `script` has a terminal, and a session whose foreground group the launcher is of.
+/// `script` provides a terminal, and a session whose foreground group contains the launcher.
 #[test]
 fn ranks_write_to_a_terminal_that_stops_those_in_the_background() {
     if !is_installed("script", "bsdutils") {
@@ -164,7 +164,7 @@ fn a_job_that_is_interrupted_while_it_starts_starts_no_more_ranks() {
         for options in [&[][..], &["--keep-going"]] {
             let job = shell(3, options, "echo $PMI_RANK; exec sleep 60");
             let mut command = Command::new("env");
-            // It is there when the launcher begins, and is seen when the first rank has been started.
+            // The file exists when the launcher begins, and is read after the first rank has been started.
             command.args([&format!("--block-signal={signal}"), "sh", "-c"]);
             command.args([&format!("kill -{signal} $$; exec \"$@\""), "sh"]);
             command.arg(job.get_program()).args(job.get_args());
@@ -181,7 +181,7 @@ fn no_rank_outlives_a_launcher_that_is_killed() {
     let (mut child, mut lines) = running(shell(3, &[], "echo ready; exec sleep 60"), 3);
     child.kill().unwrap();
     child.wait().unwrap();
-    // The end of the output: nobody has it open any more.
+    // The end of the output: no process has it open any more.
     lines.read_to_string(&mut String::new()).unwrap();
 }
 
@@ -201,7 +201,7 @@ fn no_program_behind_a_shell_outlives_a_launcher_that_is_killed() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // To the end, where nobody has it open any more.
+    // Reads to the end, when no process has it open any more.
     lines.read_to_string(&mut line).unwrap();
     assert_eq!(line, "");
 }

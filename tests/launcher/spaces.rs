@@ -1,4 +1,4 @@
-//! Ranks in namespaces of their own, which do not find one another's descriptors under `/proc`.
+//! Ranks in namespaces of their own, which do not find each other's descriptors under `/proc`.
 
 use std::{
     io::Write,
@@ -17,7 +17,7 @@ use crate::{
 
 const TALK: &str = "talk";
 
-/// Wraps each rank, or rank 1 only, in `unshare OPTIONS`, where the machine lets us.
+/// Wraps each rank, or only rank 1, in `unshare OPTIONS`, if the machine allows it.
 fn unshared(script: &str) -> Option<String> {
     let all = script.replace("unshare", "unshare -U -r");
     [script.to_owned(), all]
@@ -25,7 +25,7 @@ fn unshared(script: &str) -> Option<String> {
         .find(|script| works(script))
 }
 
-/// Whether a machine allows what a script does; CI's does.
+/// Returns true if the machine allows what a script does; the machines of CI do.
 fn works(script: &str) -> bool {
     let allowed = Command::new("sh")
         .args(["-c", &script.replace("PROGRAM", "true")])
@@ -42,7 +42,7 @@ fn works(script: &str) -> bool {
     false
 }
 
-/// A shell that becomes what `script` says, with a rank as its `PROGRAM`.
+/// Returns a shell that becomes what `script` says, with a rank as its `PROGRAM`.
 fn scripted(mut command: Command, script: &str, role: &str) -> Ended {
     let own = std::env::current_exe().unwrap();
     let rank = format!("{} {}", own.display(), AS_RANK.join(" "));
@@ -55,7 +55,7 @@ fn scripted(mut command: Command, script: &str, role: &str) -> Ended {
     ended(command)
 }
 
-/// Starts so many ranks, each as the script says, with both ways to be woken.
+/// Starts `ranks` ranks, each as the script says, with both ways to be woken.
 #[track_caller]
 fn talk(ranks: u32, script: &str) {
     let Some(script) = unshared(script) else {
@@ -76,12 +76,12 @@ fn talk(ranks: u32, script: &str) {
         .into_iter()
         .filter(|name| !before.contains(name))
         .collect();
-    // Other tests of this program are under way.
+    // Other tests of this program are running.
     let lasting = |name: &String| left().contains(name);
     assert!(!new.iter().any(|name| stays(|| lasting(name))), "{new:?}");
 }
 
-/// Whether something is so all the time, for longer than a job takes to start.
+/// Returns true if the condition holds all the time, for longer than a job takes to start.
 fn stays(is_so: impl Fn() -> bool) -> bool {
     (0..200).all(|_| {
         let so = is_so();
@@ -182,7 +182,7 @@ fn ranks_in_namespaces_talk_under_other_launchers() {
     let pid = "exec unshare -U -r -p -f --kill-child PROGRAM";
     let network = "exec unshare -U -r -n -p -f --kill-child PROGRAM";
     let hydra = [user, pid, network];
-    // Its own start needs a network.
+    // The launcher's own start needs a network.
     let orte = [user, pid];
     for (name, package, scripts) in [
         ("mpiexec.hydra", "mpich", &hydra[..]),
@@ -268,7 +268,7 @@ fn ranks_with_file_capabilities_talk() {
     }
 }
 
-/// Whether this is root, as which CI runs.
+/// Returns true if this process is root, as in CI.
 fn is_root(does: &str) -> bool {
     let is = rustix::process::geteuid().is_root();
     if !is {
@@ -297,7 +297,7 @@ fn a_rank_that_nothing_reaches_says_which_namespace_it_is() {
     );
 }
 
-/// What a rank does, with the runtime.
+/// Runs a rank's part, with the runtime.
 pub(crate) fn play(role: &str, boot: Boot) {
     let (rank, ranks) = (boot.rank, boot.size);
     let runtime = match Runtime::builder().boot(boot).init() {
@@ -377,13 +377,13 @@ async fn dynamic(world: &Comm, (me, next, before): (usize, usize, usize)) {
     window.free().await.unwrap();
 }
 
-/// Rank 1 is killed when it knows all others.
+/// Rank 1 is killed when it knows all other ranks.
 async fn outlive(world: &Comm) {
-    let met = world.barrier().await; // some may hear of the death here
+    let met = world.barrier().await; // some ranks may learn of the death here
     assert!(met.is_ok() || world.rank() != 1);
     if world.rank() == 1 {
         kill_process(getpid(), Signal::KILL).unwrap();
-        // The first process of a PID namespace is not killed by itself.
+        // The first process of a PID namespace cannot kill itself.
         std::process::abort();
     }
     let gone = world.recv::<u8>(1, 1).await.unwrap_err();

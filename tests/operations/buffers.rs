@@ -70,7 +70,7 @@ async fn every_owned_buffer_can_be_sent_and_comes_home(world: Comm) -> Result<()
     Ok(())
 }
 
-/// Its type is found as for any other number.
+/// The type of the buffer is inferred as for any other number.
 #[ripstop::test(ranks = 2)]
 async fn a_number_is_a_buffer_of_one_element(world: Comm) -> Result<()> {
     let (rank, other) = (world.rank(), 1 - world.rank());
@@ -247,9 +247,9 @@ async fn a_copy_is_on_its_way_before_it_is_awaited_and_its_slice_is_free(
         let mut data = content(me, len);
         let sent = world.send_copy(peer, 1, &data);
         data.fill(0);
-        // Dropped, it goes on too.
+        // After a drop it also completes.
         drop(world.send_copy(peer, 2, &content(me + 2, len)));
-        // Both ranks receive before they await what they have sent.
+        // Both ranks receive before they await their sends.
         assert_content(&world.recv(peer, 1).await?.0, 1 - me, len);
         assert_content(&world.recv(peer, 2).await?.0, 3 - me, len);
         sent.await?;

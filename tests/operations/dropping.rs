@@ -1,4 +1,4 @@
-//! What drop and forget do.
+//! The effects of drop and forget.
 
 use std::{mem, sync::Arc};
 
@@ -47,12 +47,12 @@ async fn a_dropped_receive_takes_no_message(world: Comm) -> Result<()> {
     Ok(())
 }
 
-/// How far a receive has come when it is dropped.
+/// The state of a receive when it is dropped.
 #[derive(Clone, Copy, Debug)]
 enum When {
     /// Its message has been announced.
     Matched,
-    /// Some turns later: long ones may be under way.
+    /// Some turns later: long messages may be in flight.
     Later,
     /// The message is in the buffer.
     Landed,
@@ -203,7 +203,7 @@ async fn a_dropped_receive_of_a_failing_kind_leaves_the_message_for_the_right_on
     Ok(())
 }
 
-/// A buffer that is the last to own the runtime.
+/// A buffer that is the last owner of the runtime.
 struct Owner(
     Vec<u8>,
     #[expect(dead_code, reason = "it is owned")] Arc<Runtime>,
@@ -226,7 +226,7 @@ fn a_runtime_that_its_own_agent_drops_leaves_in_good_order() {
             let buf = Owner(content(1, 1 << 20), Arc::clone(&runtime));
             drop(world.send(1, 1, buf));
             drop(runtime);
-            // What is under way when the agent drops that buffer is to arrive.
+            // Messages in flight must still arrive when the agent drops that buffer.
             drop(world.send(1, 3, content(3, 1 << 20)));
             drop(world.send(1, 2, [0_u8]));
             return;
@@ -239,7 +239,7 @@ fn a_runtime_that_its_own_agent_drops_leaves_in_good_order() {
         });
         let kind = ended.unwrap_err().error.kind;
         let left = matches!(kind, ErrorKind::PeerFinished { rank: 0 });
-        // As a process of its own, rank 0 may be over before it has left.
+        // As a process of its own, rank 0 may have ended before it has left.
         let alone = std::env::var_os("RIPSTOP_TEST_RANKS").is_some();
         let died = matches!(kind, ErrorKind::PeerFailed { rank: 0, .. });
         assert!(left || alone && died, "{kind:?}");

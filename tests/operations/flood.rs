@@ -4,7 +4,7 @@ use ripstop::{Comm, ErrorKind, Result, Runtime};
 
 use crate::{mark, marked, ranks};
 
-/// More than sequence numbers and credits have bits for.
+/// More than the bits of sequence numbers and credits can count.
 #[ripstop::test(ranks = 2)]
 async fn seventy_thousand_messages_to_one_peer_arrive_in_order(world: Comm) -> Result<()> {
     const COUNT: u32 = 70_000;
@@ -98,7 +98,7 @@ async fn everybody_floods_everybody(world: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Whether they come before or after it.
+/// The messages come before or after the receiver drops its communicator.
 #[test]
 fn messages_to_a_communicator_that_their_receiver_drops_take_no_room_and_end() {
     ranks::run(2, &[("RIPSTOP_UNEXPECTED_MESSAGES", "16")], |runtime| {

@@ -1,4 +1,4 @@
-//! A rank that is left alone sends to itself; one that waits for itself in vain hears so.
+//! A rank alone can send to itself; a rank that waits for itself in vain gets an error.
 
 use std::{thread, time::Duration};
 
@@ -9,10 +9,10 @@ use super::{content::content, ranks};
 /// Every path of a message to oneself.
 const LENGTHS: [usize; 4] = [1, 5_000, 100_000, 3 << 20];
 
-/// Returns when all ranks but the first have finished, and this is the first.
+/// Waits until all ranks but the first have finished, if this is the first.
 async fn is_left_alone(world: &Comm) -> bool {
     if world.rank() > 0 {
-        // A rank tells its end to those that it has met.
+        // A rank reports its end only to ranks that it has met.
         world.send(0, 98, [0_u8]).await.expect("received");
     }
     for rank in 1..world.size() {
@@ -77,7 +77,7 @@ fn a_simulated_rank_that_is_left_alone_receives_what_it_sends_to_itself() {
     }
 }
 
-/// Everything that only the first rank could complete, awaited one by one.
+/// Awaits, one by one, everything that only the first rank could complete.
 async fn waits_for_itself(world: Comm) -> Result<()> {
     let others = world.size() > 1;
     if !is_left_alone(&world).await {
@@ -107,9 +107,9 @@ async fn waits_for_itself(world: Comm) -> Result<()> {
     let OpError { error, buf, .. } = unreceived.await.expect_err("nothing receives it");
     check(&error, "send");
     assert_eq!(buf, content(4, 100_000));
-    // The offer was taken back.
+    // The offer was withdrawn.
     assert!(world.try_probe(Source::Any, Tag::Any)?.is_none());
-    // Another one goes its way, and what was given up before is in nothing's way.
+    // Another message passes, and nothing is left of the failed one.
     let inbox = world.recv::<u8>(0, 8);
     world.send(0, 8, content(5, 100_000)).await?;
     assert_eq!(inbox.await?.0, content(5, 100_000));
@@ -144,7 +144,7 @@ fn a_simulated_rank_that_waits_for_itself_hears_so() {
     }
 }
 
-/// The others live, and wait for the first rank, which waits for itself.
+/// The other ranks live, and wait for the first rank, which waits for itself.
 #[ripstop::test(ranks = 2)]
 async fn a_long_send_to_oneself_without_a_receive_ends_while_others_live(
     world: Comm,
@@ -162,7 +162,7 @@ async fn a_long_send_to_oneself_without_a_receive_ends_while_others_live(
     Ok(())
 }
 
-/// Time, a task and another communicator each could lead to a send.
+/// A timer, a task and another communicator could each lead to a send.
 #[test]
 fn a_rank_that_something_else_may_wake_does_not_wait_for_itself() {
     ranks::run(2, &[], |runtime| {

@@ -100,9 +100,9 @@ async fn a_probed_message_that_times_out_is_its_holders(world: Comm) -> Result<(
         if world.rank() == 0 {
             let send = world.send_synchronous(1, 1, content(1, len));
             marked(&world, 1).await?;
-            // Only now: a limit that ends before the probe would leave nothing to probe.
+            // Only now, because a limit that ends before the probe would leave nothing to probe.
             let send = send.timeout(SHORT);
-            // Long past its limit, and still nobody's but the holder's.
+            // The limit is long past, but the message still belongs to the holder.
             let late = world.recv::<u8>(1, 9).timeout(2 * SHORT).await;
             assert!(late.is_err() && !send.is_done());
             mark(&world, 1).await?;

@@ -1,4 +1,5 @@
-//! What an operation promises: when it starts, in which order it matches, and what drop, forget, cancel and a time limit do.
+//! What an operation promises: when it starts, in which order it matches, and the effects of drop, forget, cancel and a time
+//! limit.
 
 #![expect(
     clippy::print_stdout,
@@ -29,7 +30,7 @@ mod tasks;
 
 use ripstop::{Comm, Result};
 
-/// Below, at and above every limit of a path: short bodies, eager, a chunk, copied at once, a piece.
+/// Sizes below, at and above every limit of a path: short bodies, eager, a chunk, copied at once, a piece.
 const SIZES: [usize; 22] = [
     0,
     1,
@@ -58,10 +59,10 @@ const SIZES: [usize; 22] = [
 /// One size of each path.
 const PATHS: [usize; 7] = [0, 8, 96, 2000, 8192, 100_000, 700_000];
 
-/// A tag that no test uses for anything else.
+/// A tag that no test uses for another purpose.
 const MARK: u32 = 1_000_000;
 
-/// Tells the peer that it may go on; after it, all earlier messages have come too.
+/// Tells the peer that it may continue; when this arrives, all earlier messages have arrived too.
 async fn mark(world: &Comm, peer: usize) -> Result<()> {
     world.send(peer, MARK, [0_u8; 0]).await?;
     Ok(())

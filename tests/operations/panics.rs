@@ -1,4 +1,4 @@
-//! Code of the application that panics where the runtime wakes or drops it: nobody else is the worse for it.
+//! Code of the application that panics when the runtime wakes or drops it: no other operation is affected.
 
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
@@ -50,7 +50,7 @@ impl Wake for Bomb<()> {
     }
 }
 
-/// Runs on two ranks, however the runtime is driven, and again after that what needs it to be whole.
+/// Runs on two ranks, in each way to drive the runtime, and afterwards checks that the runtime still works.
 fn whole_after(rank: impl Fn(&Runtime, &Comm) + Copy + Send + Sync + 'static) {
     for progress in ["thread", "inline"] {
         ranks::run(2, &[("RIPSTOP_PROGRESS", progress)], move |runtime| {
@@ -78,7 +78,7 @@ fn a_buffer_that_panics_when_it_is_dropped() {
             world.send(peer, 0, Bomb(vec![1; LEN])).detach();
         }
         let lent = [5; LEN];
-        // They end in calls of others, which have borrowed memory to look after.
+        // The panics happen inside calls of others, which hold borrowed memory.
         runtime.scope(|scope| {
             let sent = scope.send(world, peer, 2, &lent);
             let got = runtime.block_on(async {
@@ -100,7 +100,7 @@ fn a_waker_that_panics() {
         let waker = Waker::from(Arc::new(Bomb(())));
         let mut inbox = pin!(world.recv::<u64>(peer, 0));
         let polled = inbox.as_mut().poll(&mut Context::from_waker(&waker));
-        std::mem::forget(waker); // only its wake-ups are of interest
+        std::mem::forget(waker); // only its wake-ups matter
         assert!(polled.is_pending());
         runtime.block_on(world.barrier()).unwrap();
         runtime.block_on(world.send(peer, 0, [7_u64])).unwrap();

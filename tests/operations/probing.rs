@@ -34,7 +34,7 @@ async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Its sender is whom the closing rank waits for to go.
+/// The closing rank waits for the sender of this message to leave.
 #[test]
 fn a_message_that_a_probe_holds_when_its_rank_closes_has_no_receiver() {
     const LONG: usize = 1 << 20;
@@ -51,7 +51,7 @@ fn a_message_that_a_probe_holds_when_its_rank_closes_has_no_receiver() {
             let held = runtime.block_on(world.probe(1, 1)).expect("it came");
             let answer = world.send(1, 2, content(2, LONG));
             if dropped {
-                // When the runtime is closing.
+                // The runtime may be closing.
                 let clock = world.clone();
                 let task = runtime.spawn(async move {
                     clock.sleep(Duration::from_millis(5)).await;
@@ -94,7 +94,7 @@ fn a_probe_that_does_not_wait_says_when_nothing_will_come() {
             assert_eq!(got, [7]);
             let ended = matches!(why.kind, ErrorKind::PeerFinished { rank: 1 });
             assert!(ended && why.op == "try_probe", "{why}");
-            // This rank may still send to itself.
+            // This rank can still send to itself.
             let found = world.try_probe(Source::Any, Tag::Any);
             assert!(found.expect("no error").is_none());
         });

@@ -11,7 +11,7 @@ use crate::{
 
 const MESSAGES: u64 = 10_000;
 
-/// The first word says which message it is; the length depends on it.
+/// The first word identifies the message; the length depends on it.
 fn words_of(number: u64, seed: u64) -> Vec<u64> {
     let mut random = Random::new(seed ^ number);
     let len = match random.below(40) {
@@ -89,7 +89,7 @@ async fn attempt(world: &Comm, random: &mut Random) -> Result<Option<Vec<u64>>> 
                 .await,
         )?,
         5 => {
-            // Two may have met the next two messages, which go back in either order.
+            // Two receives may have matched the next two messages, which go back in either order.
             let second = world.recv::<u64>(0, 1);
             turns(patience).await;
             let (early, late) = if random.below(2) == 0 {

@@ -75,7 +75,7 @@ fn tasks_that_wake_themselves_hold_up_nobody() {
                 for task in tasks {
                     task.await;
                 }
-                // One that goes on is no reason not to end.
+                // A running task does not prevent the end.
                 drop(runtime.spawn(until(|| false)));
                 world.barrier().await.expect("both are there");
             });
@@ -186,7 +186,7 @@ fn operations_of_a_runtime_that_ended_say_so() {
     });
 }
 
-/// For futures that are ready.
+/// Polls futures that must be ready.
 fn futures_block<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -217,7 +217,7 @@ fn dropping_a_runtime_with_operations_alive_ends_them() {
             );
             let [short, long] = sends.map(futures_block);
             assert_eq!(short.expect("it fits").len(), 10);
-            // Received by nobody: whoever closed first says so.
+            // The message is never received; the rank that closes first reports that.
             for error in [
                 long.map(drop).expect_err("unreceived").error,
                 futures_block(unreceived).expect_err("too").error,
@@ -245,7 +245,7 @@ async fn a_rank_that_has_finished_is_named_by_all_that_wait_for_it(world: Comm) 
     let posted = world.recv_into(1, 5, [0_u8; 3]);
     let any = world.recv::<u8>(ripstop::Source::Any, 5);
     let unreceived = world.send_synchronous(1, 5, vec![4_u8; 10]);
-    // What was sent can be received before and after its sender is gone.
+    // A sent message can be received before and after its sender has left.
     let whole = world.recv::<u8>(1, 1).await?.0;
     assert_eq!(whole, content(1, 10));
     let long = world.recv::<u8>(1, 1).await?.0;
@@ -270,7 +270,7 @@ async fn a_rank_that_has_finished_is_named_by_all_that_wait_for_it(world: Comm) 
     ] {
         assert!(finished(&error.kind), "{error}");
     }
-    // This rank is still there.
+    // This rank still runs.
     let echo = world.send(0, 7, [3_u8]);
     assert_eq!(world.recv::<u8>(0, 7).await?.0, [3]);
     echo.await?;
@@ -300,7 +300,7 @@ fn two_worlds_of_one_runtime_are_the_same_communicator() {
         runtime.block_on(async {
             runtime.world().barrier().await.expect("both are here");
             let world = runtime.world();
-            // Rank 0 asks for another handle each time; rank 1 keeps one.
+            // Rank 0 asks for a new handle each time; rank 1 keeps one.
             for round in 0..10_u64 {
                 let handle = if world.rank() == 0 {
                     runtime.world()
@@ -469,7 +469,7 @@ fn tasks_go_with_a_runtime_that_is_dropped_in_a_panic() {
     });
 }
 
-/// Ready when everybody else has had a turn.
+/// Ready after all other tasks have had a turn.
 async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! Programs that cannot end well: all ranks hear why, nobody hangs, and messages go on.
+//! Programs that must fail: all ranks get the reason, no rank hangs, and messages go on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +12,7 @@ use crate::{
     ranks,
 };
 
-/// Sends the root's 8 bytes to everybody else.
+/// Sends the root's 8 bytes to every other rank.
 fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
     let lens = Lens {
         output: 8,
@@ -99,7 +99,7 @@ fn another_root_on_one_rank_is_found_on_the_simulator_for_every_seed() {
             .run(async |world| {
                 let root = if world.rank() == 4 { 2 } else { 5 };
                 let first = bcast(&world, root).await;
-                // A rank that only sends may be through before it is found out.
+                // A rank that only sends may have completed before the mismatch is detected.
                 let second = barrier(&world).await.map_err(Error::from).map(drop);
                 talk(&world).await;
                 (first, second)
@@ -113,7 +113,7 @@ fn another_root_on_one_rank_is_found_on_the_simulator_for_every_seed() {
                 };
                 assert!(rank == 4 || other == 4, "{error}");
             };
-            // Whichever call ends with an error first names the two ranks.
+            // The call that fails first names the two ranks.
             match first {
                 Ok(()) => {
                     assert!(rank != 4, "rank 4 never gets anything");
@@ -164,7 +164,7 @@ fn a_rank_that_waits_for_one_that_is_through_is_told_after_a_while() {
                 let error = if world.rank() == 0 {
                     bcast(&world, 1).await.unwrap_err()
                 } else {
-                    // Nothing to do in this one, for a rank that thinks so.
+                    // A rank that thinks so has nothing to do in this one.
                     alone(&world).await.unwrap();
                     if !later {
                         return;
@@ -181,7 +181,7 @@ fn a_rank_that_waits_for_one_that_is_through_is_told_after_a_while() {
                 );
                 let expected = match world.rank() {
                     0 if later => mismatched,
-                    // It may have asked before the other left.
+                    // It may have asked before the other rank left.
                     0 => mismatched || matches!(error.kind, ErrorKind::PeerFinished { rank: 1 }),
                     _ => matches!(error.kind, ErrorKind::Revoked | ErrorKind::Mismatch { .. }),
                 };
@@ -191,7 +191,7 @@ fn a_rank_that_waits_for_one_that_is_through_is_told_after_a_while() {
     }
 }
 
-/// What a rank has allowed another one to send may have come there before that leaves.
+/// Puts that a rank has allowed another one to make may arrive before that rank leaves.
 #[test]
 fn a_rank_that_leaves_does_not_forget_who_waits_for_it() {
     ranks::run(2, &[], |runtime| {
@@ -324,7 +324,7 @@ fn a_wrong_buffer_on_one_rank_ends_the_collective_on_all() {
 
 #[test]
 fn scratch_without_memory_on_one_rank_ends_the_collective_on_all() {
-    // A program of one round that is short, and one that is not.
+    // A short program of one round, and another program.
     for len in [8, 100_000] {
         ranks::run(2, &[], move |runtime| {
             let world = runtime.world();

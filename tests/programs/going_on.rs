@@ -34,7 +34,7 @@ fn spin(time: Duration) {
 
 #[test]
 fn one_that_was_begun_before_a_computation_is_complete_when_that_ends() {
-    // One rank computes on one processor; the agent and the other rank, which waits, share the other.
+    // One rank computes on one processor. The agent and the other rank, which waits, share the other processor.
     ranks::run(2, &[("RIPSTOP_PROGRESS", "thread")], |runtime| {
         let world = runtime.world();
         runtime.block_on(async {
@@ -42,7 +42,7 @@ fn one_that_was_begun_before_a_computation_is_complete_when_that_ends() {
             let mine = vec![[3, world.rank() as u64]; 20_000];
             let going = all_reduce(&world, mine, compose);
             if world.rank() == 0 {
-                // Longer where others use the processors too; to ask carries nothing on.
+                // The computation is longer if other work uses the processors too; the check itself makes no progress.
                 let rounds = (0..600).take_while(|_| !going.is_done());
                 rounds.for_each(|_| spin(Duration::from_millis(100)));
                 assert!(going.is_done(), "nobody carried it on");
@@ -58,7 +58,7 @@ fn one_of_the_host_waits_for_its_polls_until_it_is_dropped() {
         let world = runtime.world();
         runtime.block_on(async {
             if world.rank() != 0 {
-                // Else all might be there when the first one begins.
+                // Otherwise all blocks might have arrived when the first one begins.
                 world.recv::<u8>(0, 1).await.unwrap();
             }
             let going = all_gather(&world, vec![7; 8]);
@@ -105,13 +105,13 @@ fn one_whose_future_is_dropped_goes_on_and_a_runtime_that_is_closed_waits_for_it
     }
 }
 
-/// A task has it when the runtime is closed, and drops it when another collective has ended.
+/// A task owns it when the runtime is closed, and drops it when another collective has ended.
 #[test]
 fn a_short_one_that_was_begun_before_the_runtime_is_closed_fails_nobody() {
-    // With an agent, the long one might be over before the runtime is closed.
+    // With an agent, the long collective might complete before the runtime is closed.
     ranks::run(2, &[("RIPSTOP_PROGRESS", "inline")], |runtime| {
         let world = runtime.world();
-        runtime.block_on(barrier(&world)).unwrap(); // the first one makes what short ones go by
+        runtime.block_on(barrier(&world)).unwrap(); // the first collective makes what short ones use
         let long = all_gather(&world, content(world.rank() as u64, 300_000));
         if world.rank() == 0 {
             let short = barrier(&world);
@@ -122,7 +122,7 @@ fn a_short_one_that_was_begun_before_the_runtime_is_closed_fails_nobody() {
         } else {
             runtime.block_on(async {
                 long.await.unwrap();
-                spin(Duration::from_millis(20)); // the first one has let go by then, if it can
+                spin(Duration::from_millis(20)); // the first collective has completed by then, if it can
                 barrier(&world).await.unwrap();
             });
         }
@@ -222,13 +222,13 @@ fn blocks_are_told_of_once_each_and_the_rest_is_in_the_output() {
                 let (rank, size) = (world.rank(), world.size());
                 let block = |of: usize| content(of as u64, len);
                 if rank == 3 {
-                    spin(Duration::from_millis(20)); // the others stream what there is
+                    spin(Duration::from_millis(20)); // the other ranks stream the blocks that they have
                 }
                 let mut going = all_gather(&world, block(rank));
                 going.watch();
                 let mut told = Vec::new();
                 while let Some((_, bytes)) = poll_fn(|cx| going.poll_landed::<u8>(cx)).await {
-                    // The ring hands on the blocks of the ranks before.
+                    // The ring passes on the blocks of the ranks before.
                     told.push((0..size).find(|&of| bytes == block(of)).unwrap());
                 }
                 let order: Vec<_> = (1..size).map(|away| (rank + size - away) % size).collect();

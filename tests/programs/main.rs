@@ -1,4 +1,4 @@
-//! Collectives that the engine carries out by itself, written by hand.
+//! Hand-written collectives that the engine runs by itself.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 mod failing;

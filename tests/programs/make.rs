@@ -1,4 +1,4 @@
-//! Collectives written by hand.
+//! Hand-written collectives.
 
 use ripstop::{Comm, fabric::random::Random};
 use ripstop_rt::offload::{
@@ -6,14 +6,14 @@ use ripstop_rt::offload::{
     StepId,
 };
 
-/// `len` bytes that nobody else's `key` has.
+/// Returns `len` bytes that no other `key` has.
 pub(crate) fn content(key: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(key ^ (len as u64) << 32);
     let words = (0..len.div_ceil(8)).flat_map(|_| random.bits().to_ne_bytes());
     words.take(len).collect()
 }
 
-/// The composition of two maps `x → a·x + b`: associative, and not commutative.
+/// The composition of two maps `x → a·x + b`: associative, but not commutative.
 pub(crate) type Map = [u64; 2];
 
 pub(crate) fn compose(left: Map, right: Map) -> Map {
@@ -39,7 +39,7 @@ fn push(builder: &mut Builder, action: Action, after: &[StepId]) -> StepId {
         .unwrap_or_else(|misfit| panic!("{misfit}"))
 }
 
-/// Everybody's block to everybody, from neighbour to neighbour.
+/// Sends every rank's block to every rank, from neighbor to neighbor.
 pub(crate) fn ring(rank: usize, size: usize, block: usize) -> Program {
     let lens = Lens {
         input: block,
@@ -68,7 +68,7 @@ pub(crate) fn ring(rank: usize, size: usize, block: usize) -> Program {
     builder.finish()
 }
 
-/// A block from everybody to everybody; the blocks of a rank lie at a distance, and in reverse order.
+/// Exchanges a block between every two ranks; the blocks of a rank lie at a distance, and in reverse order.
 pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> Program {
     let lens = Lens {
         input: size * block,
@@ -76,7 +76,7 @@ pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> Program {
         scratch: 0,
     };
     let mut builder = Builder::new::<u8>(size, lens);
-    // Half of each block from one end, half from the other.
+    // Half of each block goes from one end, half from the other.
     let half = block / 2;
     let halves = |buffer: Buffer, of: usize| {
         let far = isize::try_from((2 * size - 1 - 2 * of) * half).expect("short");
@@ -103,7 +103,7 @@ pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> Program {
     builder.finish()
 }
 
-/// Each rank waits for all others.
+/// Makes each rank wait for all others.
 pub(crate) fn dissemination(rank: usize, size: usize) -> Program {
     let mut builder = Builder::new::<u8>(size, Lens::default());
     let (mut distance, mut last) = (1, None);

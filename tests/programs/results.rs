@@ -1,4 +1,4 @@
-//! What comes out, on threads, with faults, and on the simulator.
+//! Results, on threads, with faults, and on the simulator.
 
 use ripstop::{Comm, fabric::hook::Faults, sim::Simulation};
 
@@ -8,7 +8,7 @@ use crate::{
     ranks,
 };
 
-/// What a rank sends to another, half of it from each end of its buffer.
+/// The data of one rank for another, half of it from each end of its buffer.
 fn parcels(from: usize, size: usize, half: usize) -> Vec<u8> {
     let piece = |to: usize, end: usize| {
         let key = (from * size + to) * 2 + end;
@@ -26,7 +26,7 @@ fn maps(rank: usize, count: usize) -> Vec<Map> {
         .collect()
 }
 
-/// All four, with blocks of this many bytes.
+/// Runs all four collectives, with blocks of this many bytes.
 async fn each(world: &Comm, len: usize) {
     let (rank, size) = (world.rank(), world.size());
     let mine = content(rank as u64, len);
@@ -109,7 +109,7 @@ fn they_are_right_when_messages_before_them_take_all_the_room_there_is() {
             let world = runtime.world();
             runtime.block_on(async {
                 let (rank, other) = (world.rank(), 1 - world.rank());
-                // Rank 0 waits for a short block when rank 1 comes to have no room for it, or for its header.
+                // Rank 0 waits for a short block when rank 1 runs out of room for it, or for its header.
                 let early = (rank == 0).then(|| all_gather(&world, content(0, 1_000)));
                 let sends: Vec<_> = (0..rank * MESSAGES)
                     .map(|n| world.send(other, 5, content(n as u64, 100)))

@@ -54,7 +54,7 @@ fn what_waits_for_a_killed_rank_ends_within_two_intervals() {
         assert_failed(long.await.map_err(Into::into), 3);
         let took = now(world).saturating_sub(Duration::from_millis(2));
         assert!(took <= LIMIT + Duration::from_millis(5), "it took {took:?}");
-        // The others go on.
+        // The other ranks go on.
         let ring = [0, 1, 2];
         let place = world.rank();
         world.send(ring[(place + 1) % 3], 7, [place as u64]).await?;
@@ -114,7 +114,7 @@ fn both_sides_of_a_lasting_partition_hear_of_it_and_stay_apart_when_it_is_mended
     );
 }
 
-/// Adapters that repair losses give a peer up when it was silent for the model's `failure_ns`, here 1 ms.
+/// Adapters that repair losses give a peer up after it was silent for the model's `failure_ns`, here 1 ms.
 #[test]
 fn adapters_survive_a_partition_below_their_limit_and_report_one_above_it() {
     all_well(
@@ -147,7 +147,7 @@ fn adapters_survive_a_partition_below_their_limit_and_report_one_above_it() {
     );
 }
 
-/// Adapters give a peer up only when they have something for it, so who only waits must ask.
+/// Adapters give a peer up only while they have data for it, so a rank that only waits must ask.
 #[test]
 fn who_waits_for_a_rank_whose_packets_are_all_lost_hears_of_it() {
     let plan = |more: &str| format!("[[fault]]\nwhat = \"drop\"\n{more}");

@@ -1,4 +1,4 @@
-//! Too much for one receiver.
+//! More messages than one receiver can take.
 
 use std::sync::{Arc, Mutex};
 
@@ -54,7 +54,7 @@ fn flood(faults: &str) -> (f64, f64) {
     found.expect("rank 0 came to its end")
 }
 
-/// Jain's index of fairness.
+/// Returns Jain's index of fairness.
 fn jain(counts: &[u64]) -> f64 {
     let sum: u64 = counts.iter().sum();
     let squares: u64 = counts.iter().map(|count| count * count).sum();
@@ -73,7 +73,7 @@ fn sixty_four_senders_share_a_receiver_with_two_slots_evenly_and_lose_nothing() 
     );
 }
 
-/// Spec P7.3: what is received first was sent last, behind more than the receiver has room for.
+/// The message that is received first was sent last, behind more messages than the receiver has room for.
 #[test]
 fn a_message_behind_a_full_store_is_found() {
     for before in [15_usize, 16, 17, 10_000] {

@@ -1,4 +1,4 @@
-//! What is said about bad arguments.
+//! The errors of bad arguments.
 
 use ripstop::sim::{Model, Simulation};
 

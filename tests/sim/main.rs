@@ -20,7 +20,7 @@ mod order;
 mod recovery;
 mod replay;
 
-/// The end of a rank that found nothing wrong.
+/// Ends a rank that found nothing wrong.
 fn well() -> ripstop::Result<()> {
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Order and completeness, whatever is lost, doubled, overtaken or late.
+//! Order and completeness, with messages that are lost, duplicated, reordered or late.
 
 use ripstop::{
     Collectives, Comm, Result, Source, Tag,
@@ -19,7 +19,7 @@ fn key(from: usize, to: usize, number: usize) -> u64 {
     ((from * 64 + to) * 4096 + number) as u64
 }
 
-/// Each rank sends to each; receives take whatever comes, so any overtaking shows.
+/// Each rank sends to each. Receives take any message, so reordering would show.
 async fn everybody_to_everybody(world: Comm) -> Result<()> {
     const EACH: usize = 20;
     let (me, size) = (world.rank(), world.size());
@@ -105,7 +105,7 @@ async fn collectives_give_the_same_result_under_loss(world: Comm) -> Result<()> 
 
 #[test]
 fn a_million_messages_under_loss_leak_no_operation() {
-    // A debug build is some twenty times as slow, and shows the same with fewer.
+    // A debug build is about twenty times slower, and shows the same with fewer ranks.
     let windows = if cfg!(debug_assertions) { 50 } else { 1000 };
     for transport in [Transport::Reliable, Transport::Datagram] {
         let report = Simulation::new(10)

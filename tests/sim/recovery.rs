@@ -1,4 +1,4 @@
-//! Jobs that lose ranks and go on with those that live, in virtual time: at any moment, with any fabric, replayed by a seed.
+//! Jobs that lose ranks at any moment, on any fabric, and go on with the survivors, in virtual time, replayed by a seed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use ripstop::{
 };
 use ripstop_fabric::random::Random;
 
-/// Sums until `rounds` went well; shrinks whenever one does not. Returns how many were left.
+/// Sums until `rounds` succeeded; shrinks whenever one fails. Returns the number of ranks left.
 async fn sum_with_those_that_live(world: Comm, rounds: usize) -> Result<usize> {
     let mut comm = world;
     let mut done = 0;
@@ -23,7 +23,7 @@ async fn sum_with_those_that_live(world: Comm, rounds: usize) -> Result<usize> {
                 assert!(failed, "{error}");
                 comm.revoke();
                 comm = comm.shrink().await?;
-                // Some were through with a round that failed on others.
+                // Some ranks had completed a round that failed on others.
                 done = least(&comm, done).await?;
             }
         }
@@ -32,7 +32,7 @@ async fn sum_with_those_that_live(world: Comm, rounds: usize) -> Result<usize> {
     Ok(comm.size())
 }
 
-/// A sum, and a message that never comes to one of the ranks if another one fails.
+/// A sum, and a message that one of the ranks never gets if another one fails.
 async fn round(comm: &Comm, number: usize) -> Result<()> {
     let (rank, size) = (comm.rank(), comm.size());
     let inbox = comm.recv_into((rank + size - 1) % size, 1, [0_usize]);
@@ -43,7 +43,7 @@ async fn round(comm: &Comm, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// The least number of rounds that any rank has done, by agreements alone: bit by bit.
+/// Returns the least number of rounds that any rank has done, by agreements alone, bit by bit.
 async fn least(comm: &Comm, done: usize) -> Result<usize> {
     let mut least = 0;
     for bit in (0..10).rev() {
@@ -95,7 +95,7 @@ fn a_job_goes_on_with_those_that_live_whenever_the_others_die() {
     }
 }
 
-/// Whether a rank says yes in a round: most do.
+/// Returns whether a rank votes yes in a round; most do.
 fn says(rank: usize, round: u64) -> bool {
     !Random::new(round << 8 | rank as u64).chance(0.1)
 }
@@ -169,7 +169,7 @@ fn all_that_live_hear_of_a_revocation_also_if_the_one_that_began_dies_over_it() 
                 let gone = never.await.expect_err("never sent").error.kind;
                 let failed = matches!(gone, ErrorKind::PeerFailed { rank: 3, .. });
                 assert!(failed || matches!(gone, ErrorKind::Revoked), "{gone}");
-                comm.revoke(); // if nobody else has heard of it
+                comm.revoke(); // if no other rank has done so
                 return crate::well();
             }
             let gone = never.await.expect_err("never sent").error.kind;
@@ -201,7 +201,7 @@ fn failures_are_a_stream_in_the_order_in_which_they_are_heard() {
         let first = world.spawn(async move { all.next().await });
         ripstop::sim::compute(&world, Duration::from_millis(8)).await;
         assert_eq!(first.await, Some(4));
-        // One that comes later hears of those that failed before, too.
+        // A stream that is opened later also reports earlier failures.
         let mut late = world.failures();
         assert_eq!((late.next().await, late.next().await), (Some(4), Some(2)));
         if world.rank() % 2 == 0 {

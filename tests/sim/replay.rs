@@ -1,4 +1,4 @@
-//! The same seed gives the same run; time means something.
+//! The same seed gives the same run, and virtual time is meaningful.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ fn a_task_goes_on_while_its_rank_waits_but_not_while_it_computes() {
     assert!(report.time >= Duration::from_millis(10));
 }
 
-/// One message of more than 4 GiB. Returns the digest, and the virtual time.
+/// Sends one message of more than 4 GiB. Returns the digest, and the virtual time.
 fn long_message(last: u8) -> (u64, Duration) {
     const LEN: usize = (4 << 30) + 1;
     let report = Simulation::new(2)
@@ -136,7 +136,7 @@ fn a_message_of_four_gibibytes_needs_no_four_gibibytes() {
     assert!(peak < 512 << 20, "{peak} bytes were in memory at a time");
 }
 
-/// The most bytes of this process that were in memory.
+/// Returns the peak resident memory of this process, in bytes.
 fn peak_resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -144,7 +144,7 @@ fn peak_resident() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap() * 1024
 }
 
-/// Memory that was not allocated by the runtime may not be initialized before something comes: it is filled.
+/// Memory that the runtime did not allocate may be uninitialized before a message comes, so it is filled first.
 #[test]
 fn memory_of_the_program_is_filled_where_registered_buffers_have_lengths_only() {
     for collectives in ["lists", "messages"] {

@@ -1,4 +1,4 @@
-//! Content that can be told apart, and chance that can be replayed.
+//! Distinguishable content, and chance that can be replayed.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
@@ -16,13 +16,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// In `0..n`.
+    /// Returns a number in `0..n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         usize::try_from(self.next() % n as u64).expect("less than n")
     }
 }
 
-/// `len` bytes that nobody else's `key` has.
+/// Returns `len` bytes that no other `key` has.
 pub(crate) fn content(key: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(key.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ len as u64);
     let mut bytes = vec![0; len];
@@ -32,7 +32,7 @@ pub(crate) fn content(key: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// `SEED` of the environment, or one of the clock; printed, so that a failure can be replayed.
+/// Returns `SEED` of the environment, or one of the clock. It is printed, so that a failure can be replayed.
 pub(crate) fn seed(test: &str) -> u64 {
     let from_clock = || {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -8,7 +8,7 @@ use ripstop::{
     buffer::{Layout, RegBuf},
 };
 
-/// Lines that a call takes here at most.
+/// The most lines of a call in this file.
 const LINES: u32 = 12;
 
 fn check<T, E: Into<Error>>(result: Result<T, E>, call: &str, line: u32) {
@@ -24,12 +24,12 @@ fn check<T, E: Into<Error>>(result: Result<T, E>, call: &str, line: u32) {
     assert!(text.contains(&format!(", at {at}: ")), "{text}");
 }
 
-/// What a call gives is an error.
+/// Checks that a call returns an error, and returns it.
 macro_rules! fails {
     ($($call:expr;)+) => {$(check($call, stringify!($call), line!());)+};
 }
 
-/// A rank that runs alone.
+/// Runs a rank that is alone.
 fn alone<F: Future>(work: impl FnOnce(Comm) -> F) {
     let runtime = Runtime::builder().init().expect("one rank");
     runtime.block_on(work(runtime.world()));
@@ -47,7 +47,7 @@ fn nobody() -> Vec<f64> {
     vec![0.0]
 }
 
-/// A communicator without a future.
+/// Checks calls on a communicator that return no future.
 async fn revoked(world: &Comm) -> Comm {
     let comm = world.dup().await.expect("this rank lives");
     comm.revoke();
@@ -208,7 +208,7 @@ fn plans_name_the_lines_that_make_and_run_them() {
     });
 }
 
-/// A grid of one rank that is its own neighbor.
+/// Returns a grid of one rank that is its own neighbor.
 async fn grid(world: &Comm) -> Cart {
     let grid = world.cart(&[1], &[true]).await;
     grid.expect("this rank lives")
@@ -237,13 +237,13 @@ fn neighborhoods_name_their_lines() {
     });
 }
 
-/// A window of two elements.
+/// Returns a window of two elements.
 async fn window(comm: &Comm) -> Window<u64> {
     let window = Window::allocate(comm, 2).await;
     window.expect("there is memory")
 }
 
-/// A window that is open to this rank for good.
+/// Returns a window that stays open to this rank.
 async fn exposed(comm: &Comm) -> Window<u64> {
     let mut window = window(comm).await;
     let _stays_open = window.post(&[0]).expect("there is a rank 0");
@@ -279,7 +279,7 @@ fn windows_name_their_lines() {
     });
 }
 
-/// Every operation on a rank that the epoch does not access, and on elements that are not there.
+/// Makes every operation on a rank that the epoch does not access, and on elements that do not exist.
 macro_rules! operations_fail {
     ($epoch:expr) => {
         for (rank, at) in [(9, 0), (0, 7)] {
@@ -354,7 +354,7 @@ async fn what_all_ranks_do_with_windows_names_its_lines(world: Comm) {
     fails! { Window::<u8>::dynamic(&comm).await; }
 }
 
-/// What fails only with two ranks.
+/// Calls that fail only with two ranks.
 #[ripstop::test(ranks = 2)]
 async fn fences_of_two_kinds_name_their_lines(world: Comm) {
     let (mut first, mut second) = (window(&world).await, window(&world).await);
@@ -388,7 +388,7 @@ async fn collectives_that_disagree_name_their_lines(world: Comm) {
     }
 }
 
-/// Errors of communicators say which.
+/// Errors of communicators name the communicator.
 #[test]
 fn a_communicator_is_called_by_its_name_or_the_line_that_made_it() {
     alone(|world| async move {

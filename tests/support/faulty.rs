@@ -1,8 +1,8 @@
-//! Ranks whose messages meet faults.
+//! Ranks whose messages pass through faults.
 
 use ripstop::{__private::run_ranks, Runtime, fabric::hook::Faults};
 
-/// Runs `rank` on a runtime for each rank, each with chance of its own, and passes the first panic on.
+/// Runs `rank` on a runtime for each rank, each with a random seed of its own, and passes the first panic on.
 pub(crate) fn run(ranks: u32, faults: &Faults, rank: impl Fn(Runtime) + Send + Sync + 'static) {
     let faults = faults.clone();
     run_ranks(ranks, move |number, builder| {

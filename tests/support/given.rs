@@ -1,6 +1,6 @@
-//! Numbers that a run may give in its environment, where a machine is slow or there is time for more.
+//! Numbers from the environment, for slow machines or longer runs.
 
-/// The variable's number, or `otherwise`.
+/// Returns the variable's number, or `otherwise`.
 pub(crate) fn given(name: &str, otherwise: u64) -> u64 {
     let text = std::env::var(name);
     let number = text.map(|text| text.parse());

@@ -2,14 +2,14 @@
 
 use ripstop::{Collectives, Comm, Error, ErrorKind, OpError, Result, Sum};
 
-/// Elements of a long block: messages of it move in pieces.
+/// Elements of a long block, whose messages move in pieces.
 const LONG: usize = 20_000;
 
-/// Rounds that the last two ranks do.
+/// Rounds of the last two ranks.
 const ROUNDS: usize = 100;
 
 /// Collectives and messages of all lengths, in a communicator that shrinks whenever one fails, until two ranks are left. Calls
-/// `ready` when this rank may be killed, of each communicator once.
+/// `ready` once for each communicator, when this rank may be killed.
 pub(crate) async fn shrink(world: &Comm, ready: fn()) -> Result<()> {
     let mut failures = world.failures();
     let mut comm = world.clone();
@@ -52,7 +52,7 @@ async fn until_one_dies(comm: &Comm, ready: fn()) -> Vec<Error> {
     unreachable!("somebody dies before")
 }
 
-/// All buffers come home, and what is in them is right unless there was an error.
+/// Checks that all buffers return, with correct contents unless there was an error.
 async fn round(comm: &Comm, number: usize) -> Result<(), Vec<Error>> {
     let (rank, size) = (comm.rank(), comm.size());
     let (next, from) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -62,7 +62,7 @@ async fn round(comm: &Comm, number: usize) -> Result<(), Vec<Error>> {
     let blocks = comm.all_to_all_into(vec![rank as u64; size * LONG], vec![0_u64; size * LONG]);
     let inbox = comm.recv_into(from, 1, vec![0_usize; LONG]);
     let sent = comm.send(next, 1, vec![number; LONG]);
-    // A message that comes only if nobody fails: who waits for it is woken by others.
+    // A message that comes only if no rank fails. If one does, others wake the rank that waits for it.
     let last = comm.recv_into(from, 2, [0_usize]);
     let [sum] = home(short.await, &mut errors);
     let long = home(long.await, &mut errors);
@@ -86,7 +86,7 @@ async fn round(comm: &Comm, number: usize) -> Result<(), Vec<Error>> {
     Ok(())
 }
 
-/// The others may wait for what this rank does not send any more.
+/// The other ranks may wait for messages that this rank does not send any more.
 fn give_up(comm: &Comm, errors: &[Error]) {
     if !errors.is_empty() {
         comm.revoke();

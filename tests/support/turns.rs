@@ -1,8 +1,8 @@
-//! Letting others go first.
+//! Yielding to others.
 
 use std::{future::poll_fn, task::Poll};
 
-/// Pending once, and woken at once: the runtime makes a turn in between.
+/// Pending once, and woken immediately, so that the runtime makes a turn in between.
 pub(crate) async fn turn() {
     let mut first = true;
     poll_fn(|cx| {
@@ -15,7 +15,7 @@ pub(crate) async fn turn() {
     .await;
 }
 
-/// Makes turns until it is so. The test's own time limit ends it if it never is.
+/// Makes turns until the condition holds. The test's own time limit ends it if it never does.
 pub(crate) async fn until(mut it_is_so: impl FnMut() -> bool) {
     while !it_is_so() {
         turn().await;

@@ -1,4 +1,4 @@
-//! Windows whose memory comes and goes.
+//! Windows with attached and detached memory.
 
 use ripstop::{Collectives, Combine, Comm, ErrorKind, Window};
 
@@ -7,7 +7,7 @@ use crate::{
     worlds::{Rank, everywhere},
 };
 
-/// Where the other's piece begins.
+/// The position of the other rank's piece.
 async fn exchange(world: &Comm, at: usize) -> usize {
     let other = 1 - world.rank();
     let inbox = world.recv::<u64>(other, 9);

@@ -15,7 +15,7 @@ use ripstop::{
 
 use crate::ranks;
 
-/// Three ranks on the simulator; the last dies after two milliseconds.
+/// Runs three ranks on the simulator; the last one dies after two milliseconds.
 fn with_a_death<F: Future<Output = ()> + 'static>(rank: impl Fn(Comm) -> F) {
     let run = Simulation::new(3)
         .seed(2)
@@ -81,7 +81,7 @@ fn a_lock_that_dies_with_its_holder_goes_to_the_next() {
         lock.unlock().await;
         let error = window.lock(2, false).await.unwrap_err();
         assert!(is_dead(&error), "{error}");
-        world.sleep(Duration::from_millis(20)).await; // the other one wants the lock here
+        world.sleep(Duration::from_millis(20)).await; // the other rank waits for the lock here
     });
 }
 
@@ -121,7 +121,7 @@ fn a_rank_that_panics_has_failed_when_it_can_store_to_the_memory_of_others_no_mo
     });
 }
 
-/// An epoch is under way when the runtime ends.
+/// An epoch is in flight when the runtime ends.
 fn leaves_when_it_stores_no_more(end: fn(Runtime)) {
     ranks::run(2, &[], move |runtime: Runtime| {
         let world = runtime.world();
@@ -129,7 +129,7 @@ fn leaves_when_it_stores_no_more(end: fn(Runtime)) {
         let mut window = runtime.block_on(window).unwrap();
         if world.rank() == 0 {
             let _ended = runtime.block_on(window.post(&[1]).unwrap().wait());
-            // What no processor stores goes by the runtime, which was closed before the second.
+            // Accesses without mapped memory go through the runtime, which was closed before the second one.
             let fabric = std::env::var("RIPSTOP_FABRIC").unwrap_or_default();
             let by_runtime = !["", "auto", "shm"].contains(&fabric.as_str());
             assert_eq!(window.local(), [if by_runtime { 6 } else { 7 }]);
@@ -157,7 +157,7 @@ fn memory_that_others_may_still_store_to_stays_out_of_reach_of_a_rank_that_has_l
         if world.rank() == 1 {
             let access = runtime.block_on(window.start(&[0])).unwrap();
             runtime.block_on(world.send(0, LEFT, [0_u8])).unwrap();
-            // Until the other rank has left.
+            // Waits until the other rank has left.
             assert!(runtime.block_on(world.recv::<u8>(0, LEFT)).is_err());
             access.put(0, 0, [6]).detach();
             return;
@@ -181,7 +181,7 @@ fn a_rank_leaves_at_once_where_its_windows_have_no_epoch_open() {
         let mut window = runtime.block_on(window).unwrap();
         if world.rank() == 0 {
             runtime.block_on(window.post(&[1]).unwrap().wait()).unwrap();
-            // The window of the other rank goes only when this one has.
+            // The window of the other rank is freed only when this one is.
             let error = runtime.block_on(world.recv::<u8>(1, 0)).unwrap_err();
             assert!(matches!(
                 error.error.kind,
@@ -202,7 +202,7 @@ fn a_rank_leaves_at_once_where_its_windows_have_no_epoch_open() {
     });
 }
 
-/// A passive window in whose fences this rank was before keeps nobody, unless a lock is held.
+/// A passive window in whose fences this rank took part blocks no rank, unless a lock is held.
 #[test]
 fn a_rank_leaves_at_once_where_its_windows_have_become_passive() {
     ranks::run(2, &[], |runtime: Runtime| {
@@ -225,7 +225,7 @@ fn a_rank_leaves_at_once_where_its_windows_have_become_passive() {
         }
         drop(world);
         runtime.close().unwrap();
-        // It never goes, and what it held back never would.
+        // The leaked window is never freed. If it held other ranks back, they would never complete.
         std::mem::forget(window);
     });
 }
@@ -247,7 +247,7 @@ fn a_fence_ends_with_an_error_also_where_the_dead_is_no_neighbour() {
             "{error}"
         );
         let knows = now(&world);
-        world.sleep(Duration::from_secs(5)).await; // whoever knows does not help the others by its end
+        world.sleep(Duration::from_secs(5)).await; // a rank that knows must not help the others by its end
         assert!(knows < Duration::from_secs(1), "{knows:?}");
     };
     run.run(rank).unwrap();
@@ -276,7 +276,7 @@ fn an_answer_to_a_lock_that_was_taken_back_is_none_to_the_next() {
     run.run(rank).unwrap();
 }
 
-/// Polls it once.
+/// Polls the future once.
 async fn once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| match future.as_mut().poll(cx) {

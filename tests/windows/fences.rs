@@ -47,7 +47,7 @@ fn fences_end_with_an_error_when_a_member_has_dropped_its_window() {
                 }
                 if world.rank() == 1 {
                     drop(window);
-                    // It goes on with something else.
+                    // It goes on with another operation.
                     for from in (0..size).filter(|&from| from != 1) {
                         world.recv::<u8>(from, OVER).await.unwrap();
                     }
@@ -83,7 +83,7 @@ fn a_window_that_is_open_on_one_rank_is_freed_on_none() {
     everywhere(3, open);
 }
 
-/// Rank 1 has an epoch open, and the others hear that it gave up.
+/// Rank 1 has an epoch open, and the other ranks learn that it gave up.
 fn ends_for_all(world: &Comm, error: &ripstop::Error) {
     let own = matches!(error.kind, ErrorKind::Epoch(_));
     let told = matches!(error.kind, ErrorKind::Aborted { .. });
@@ -139,7 +139,7 @@ fn an_end_where_others_go_on_is_an_error_on_all_ranks() {
             let error = came.await.unwrap_err();
             assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
             assert!(window.try_local_mut().is_err());
-            // Whoever tries again hears of it again, or that others have left, and nobody waits for ever.
+            // A rank that tries again gets the same error, or one that others have left; no rank waits for ever.
             assert!(window.fence().await.is_err());
         })
     }
@@ -157,7 +157,7 @@ fn an_end_that_was_given_up_is_gone_on_with_before_the_next_epoch() {
             let epoch = window.fence().await.unwrap();
             if world.rank() == 0 {
                 let mut end = Box::pin(epoch.end());
-                // Said to one neighbour at least; the others may have come or not.
+                // One neighbor at least is notified; the others may have come or not.
                 let _looked = poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx).is_ready())).await;
             } else {
                 epoch.end().await.unwrap()[0] = 7;
@@ -170,7 +170,7 @@ fn an_end_that_was_given_up_is_gone_on_with_before_the_next_epoch() {
                 panic!("one element")
             };
             assert_eq!(mine, if world.rank() == 0 { 0 } else { 7 });
-            // All collectives still meet.
+            // All collectives still complete.
             let size = world.size();
             let sum = world.all_reduce(vec![1_u64], Sum).await.unwrap();
             assert_eq!(sum, [size as u64]);
@@ -187,7 +187,7 @@ fn a_rank_that_finishes_without_coming_to_a_fence_is_an_error_on_all_others() {
     fn leaves(world: Comm) -> Rank {
         Box::pin(async move {
             let mut window = Window::<u64>::allocate(&world, 1).await.unwrap();
-            // Once all have come, so that the first fence is not the first that anybody hears of it.
+            // One complete fence first, so that the failing one is not the first contact of any rank.
             window.fence().await.unwrap().end().await.unwrap();
             if world.rank() == 2 {
                 return;
@@ -200,7 +200,7 @@ fn a_rank_that_finishes_without_coming_to_a_fence_is_an_error_on_all_others() {
                 ),
                 "{error}"
             );
-            // Nobody is there to hear of it for the first time.
+            // No rank learns of the failure for the first time here.
             assert!(window.fence().await.is_err());
         })
     }

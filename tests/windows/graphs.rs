@@ -1,5 +1,5 @@
-//! Random epochs between a hundred simulated ranks. The simulated adapters ask, for each command, whether its target has let its
-//! origin in, and panic if not; so a put that came outside of an epoch ends the test.
+//! Random epochs between a hundred simulated ranks. For each command, the simulated adapters check that its target has admitted
+//! its origin, and panic otherwise. So a put outside of an epoch ends the test.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,20 +11,20 @@ use ripstop::{
 
 const RANKS: u32 = 100;
 const ROUNDS: u64 = 6;
-/// When the first round begins: everybody has its window then.
+/// The start of the first round, when every rank has its window.
 const START: Duration = Duration::from_millis(20);
-/// What memory holds while no epoch is open.
+/// The contents of memory while no epoch is open.
 const CLOSED: u64 = u64::MAX;
 
-/// What one rank does to another in a round.
+/// The access of one rank to another in a round.
 #[derive(Clone, Copy)]
 struct Edge {
     adds: bool,
-    /// The number that is there afterwards.
+    /// Returns the number in memory afterwards.
     value: u64,
 }
 
-/// Whether `from` accesses `to` in this round; about four ranks do, and some rounds have none.
+/// Returns true if `from` accesses `to` in this round. About four ranks do, and in some rounds none.
 fn edge(seed: u64, round: u64, from: usize, to: usize) -> Option<Edge> {
     let key = (round * 1_000 + from as u64) * 1_000 + to as u64;
     let mut random = Random::new(seed ^ key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -34,7 +34,7 @@ fn edge(seed: u64, round: u64, from: usize, to: usize) -> Option<Edge> {
     is_one.then_some(Edge { adds, value })
 }
 
-/// A rank, and whom it knows to be dead.
+/// A rank, and the ranks that it knows to be dead.
 struct Player {
     world: Comm,
     seed: u64,
@@ -58,7 +58,7 @@ impl Player {
         self.world.sleep(time).await;
     }
 
-    /// All rounds; whoever dies in one is left out of the next.
+    /// Runs all rounds; a rank that dies in one is left out of the next.
     async fn play(mut self) {
         let size = self.world.size();
         let window = Window::<u64>::allocate(&self.world, size).await;
@@ -73,7 +73,7 @@ impl Player {
             assert!(mine.iter().all(|&elem| elem == CLOSED), "round {round}");
             self.round(&mut window, round).await;
         }
-        // After a death there is no way to free it together.
+        // After a death the ranks cannot free it together.
         match window.free().await {
             Ok(()) => assert!(self.dead.is_empty()),
             Err(_) => self.world.sleep(START).await,
@@ -116,7 +116,7 @@ impl Player {
         for (from, elem) in window.local_mut().iter_mut().enumerate() {
             let edge = edge(seed, round, from, me).filter(|_| origins.contains(&from));
             let value = edge.map_or(CLOSED, |edge| edge.value);
-            // The error names one of the dead, and others may have come as far as that one.
+            // The error names one of the dead ranks; other ranks may have got as far as that one.
             let is_cut_off = !all_live && edge.is_some() && [value - 1, CLOSED].contains(elem);
             if !self.dead.contains(&from) && !is_cut_off {
                 assert_eq!(*elem, value, "{from} to {me}");
@@ -138,7 +138,7 @@ impl Player {
         }
     }
 
-    /// Only a death is an error here.
+    /// Checks that the error is a death.
     fn lose(&mut self, error: &ripstop::Error) -> usize {
         let ErrorKind::PeerFailed { rank, .. } = error.kind else {
             panic!("{error}")

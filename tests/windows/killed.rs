@@ -1,16 +1,17 @@
-//! What ranks of `tests/failures` do with windows until one of them is killed, and what the others see of it then.
+//! Roles of `tests/failures` with windows: what ranks do until one of them is killed, and what the others observe then.
 
 use ripstop::{Collectives, Comm, ErrorKind, Result, Source, Window};
 
 use crate::{afterwards, failed, ready};
 
-/// Elements that a rank has in every other's memory.
+/// Elements of a rank in every other rank's memory.
 const BLOCK: usize = 3000;
 
-/// Epochs, or locks, after everybody knows.
+/// Epochs, or locks, after all ranks know of the death.
 const MORE: usize = 20;
 
-/// All ranks put to all others in every epoch. Survivors leave the dead out, and go on: what they put for each other is whole.
+/// All ranks put to all others in every epoch. Survivors leave the dead rank out, and go on. Their puts to each other are
+/// whole.
 pub(crate) async fn epochs(world: &Comm) -> Result<()> {
     let (me, size) = (world.rank(), world.size());
     let mut window = Window::<u64>::allocate(world, size * BLOCK).await?;
@@ -42,7 +43,7 @@ pub(crate) async fn epochs(world: &Comm) -> Result<()> {
         let mut all_know = knew;
         for &from in &peers {
             let got = &mine[from * BLOCK..][..BLOCK];
-            // A victim that is still alive for us may have been dead already when this epoch began for others.
+            // A victim that is still alive for this rank may have been dead when this epoch began for others.
             let knows = got[0] == 1;
             assert!(got == block(from, n, knows), "epoch {n} of rank {from}");
             all_know &= knows;
@@ -63,15 +64,15 @@ fn lose(victim: &mut Option<usize>, peers: &mut Vec<usize>, lost: usize) {
     peers.retain(|&peer| peer != lost);
 }
 
-/// What a rank puts in an epoch; the first element says whether it knows of the death.
+/// The data that a rank puts in an epoch; the first element tells whether it knows of the death.
 fn block(from: usize, n: u64, knows: bool) -> Vec<u64> {
     let mut block = vec![n << 8 | from as u64; BLOCK];
     block[0] = knows.into();
     block
 }
 
-/// All ranks put to all others between fences: they fail on all survivors, and for good. A put fails for itself. The dead may
-/// have come to the fence after it, which is then passed; to the next one it did not.
+/// All ranks put to all others between fences. The fences fail on all survivors, for good; each put fails for itself. The dead
+/// rank may have come to the fence after the put, which then completes, but not to the next one.
 pub(crate) async fn fences(world: &Comm) -> Result<()> {
     let (me, size) = (world.rank(), world.size());
     let mut window = Window::<u64>::allocate(world, size).await?;
@@ -104,8 +105,8 @@ pub(crate) async fn fences(world: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Where deaths are not seen at once, a survivor that knows may have left before another one knows: it has finished then, and
-/// its window is no more.
+/// If deaths are not detected at once, a survivor that knows may have left before another one knows. It has finished then, and
+/// its window is freed.
 fn is_of_a_death(error: &ripstop::Error) -> bool {
     matches!(
         error.kind,
@@ -113,7 +114,7 @@ fn is_of_a_death(error: &ripstop::Error) -> bool {
     )
 }
 
-/// All ranks want the lock of rank 0: when one dies, perhaps with the lock, the others still get it, and are alone inside.
+/// All ranks want the lock of rank 0. If one dies, perhaps with the lock, the others still get it, and hold it alone.
 pub(crate) async fn locks(world: &Comm) -> Result<()> {
     let mark = world.rank() as u64 + 1;
     let window = Window::<u64>::allocate(world, 1).await?;

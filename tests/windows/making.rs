@@ -1,10 +1,10 @@
-//! Windows that are made and freed by themselves.
+//! Windows whose making and freeing proceeds without being polled.
 
 use ripstop::{Comm, ErrorKind, PassiveWindow, Result, Runtime, Window};
 
 use crate::ranks;
 
-/// The modes in which a rank's threads, and other ranks, move what is in flight.
+/// The modes in which a rank's threads, and other ranks, move messages in flight.
 const MODES: [&str; 2] = ["inline", "thread"];
 
 fn in_both_modes(

@@ -1,4 +1,4 @@
-//! Copies that the progress agent makes, where memory is mapped. Elsewhere adapters move what is long, and nobody copies it.
+//! Copies by the progress agent, where memory is mapped. Elsewhere adapters move long data, and no thread copies it.
 
 use ripstop::{Collectives, Overlap, Runtime, Window};
 
@@ -6,14 +6,14 @@ use crate::ranks;
 
 const LEN: usize = 1 << 20;
 
-/// Whether memory of other ranks is mapped here, which only shared memory does.
+/// Returns true if memory of other ranks is mapped here, which is so only over shared memory.
 fn is_mapped(runtime: &Runtime) -> bool {
     let settings = runtime.settings();
     let fabric = settings.iter().find(|row| row.name == "RIPSTOP_FABRIC");
     fabric.is_some_and(|row| ["auto", "shm"].contains(&row.value.as_str()))
 }
 
-/// Rank 0 puts to rank 1 with an adapter, whoever could copy.
+/// Rank 0 puts to rank 1 by an adapter, and no thread copies.
 async fn put_and_copy_nothing(runtime: &Runtime, window: &Window<u64>) {
     let access = window.start(&[1]).await.unwrap();
     let before = runtime.counters();
@@ -24,7 +24,7 @@ async fn put_and_copy_nothing(runtime: &Runtime, window: &Window<u64>) {
     assert!(copied < LEN as u64, "{copied} bytes");
 }
 
-/// Rank 0 puts to rank 1, and neither awaits it nor makes a turn until it is done.
+/// Rank 0 puts to rank 1, and neither awaits the put nor makes a turn until it is complete.
 async fn put_and_compute(runtime: &Runtime, window: &Window<u64>) {
     while runtime.agent_cpu().is_none() {
         std::thread::yield_now(); // its thread has not begun yet
@@ -67,14 +67,14 @@ fn a_long_put_is_copied_while_its_caller_computes() {
     });
 }
 
-/// Takes longer than the copy of a put.
+/// A computation that takes longer than the copy of a put.
 fn compute() {
     for _ in 0..4 {
         std::hint::black_box(vec![3_u64; LEN].clone());
     }
 }
 
-/// Rank 0 puts to rank 1, and computes after each put until one of them is the agent's, which the computation hides.
+/// Rank 0 puts to rank 1, and computes after each put until the agent does one of them and the computation hides it.
 async fn put_and_compute_until_handed_over(window: &Window<u64>) {
     let access = window.start(&[1]).await.unwrap();
     let mut block = vec![7; LEN];

@@ -108,7 +108,7 @@ fn a_lock_that_is_given_back_before_it_is_granted_does_first_what_was_begun() {
                 let locks = window.lock_all().await.unwrap();
                 locks.put(next, 0, [10 + me]).detach();
                 drop(locks);
-                // It is let in sooner or later, and out again.
+                // It gets the lock sooner or later, and releases it again.
                 while window.lock_self().await.unwrap().mem() != [10 + before] {}
                 world.barrier().await.unwrap();
             }
@@ -134,16 +134,16 @@ fn an_operation_ends_when_its_window_and_its_communicator_are_gone() {
                     }
                 }
             }
-            // A runtime that still had them under way would not close.
+            // A runtime that still had them in flight would not close.
         })
     }
     everywhere(3, forget);
 }
 
-/// A length that no other test has.
+/// A length that no other test uses.
 const FREED: usize = 4096 * 83;
 
-/// Mappings of this process that are as long.
+/// Returns the mappings of this process with this length.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let of_len = |line: &&str| {

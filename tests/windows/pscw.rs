@@ -12,7 +12,7 @@ use ripstop::{
 
 use crate::worlds::{Rank, everywhere};
 
-/// What `from` puts in epoch `n`.
+/// Returns the data that `from` puts in epoch `n`.
 fn value(from: usize, n: usize) -> u64 {
     (from * 1_000 + n) as u64
 }

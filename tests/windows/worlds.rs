@@ -1,4 +1,4 @@
-//! The same test over mapped memory, over commands of a driver, and on the simulator.
+//! Runs one test over mapped memory, over commands of a driver, and on the simulator.
 
 use std::pin::Pin;
 
@@ -13,7 +13,7 @@ use crate::{faulty, ranks};
 /// A rank's part of a test.
 pub(crate) type Rank = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs it everywhere. Where a fabric is named, that is what is tried: simulated ranks have no part in it.
+/// Runs it in every way. If a fabric is named, only that is tested, without simulated ranks.
 pub(crate) fn everywhere(size: u32, rank: fn(Comm) -> Rank) {
     plain(size, rank);
     hooked(size, rank);
@@ -22,14 +22,14 @@ pub(crate) fn everywhere(size: u32, rank: fn(Comm) -> Rank) {
     }
 }
 
-/// Over a driver that repairs nothing, and has no counters.
+/// Runs over a driver that repairs nothing, and has no counters.
 pub(crate) fn uncounted(size: u32, rank: fn(Comm) -> Rank) {
     let simulation = Simulation::new(size).seed(3).fabric("bxi");
     let simulation = simulation.transport(Transport::Datagram);
     simulation.faults("drop=0.02").run(rank).unwrap();
 }
 
-/// Over mapped memory, or commands of the fabric that is named.
+/// Runs over mapped memory, or commands of the named fabric.
 fn plain(size: u32, rank: fn(Comm) -> Rank) {
     for mode in ["inline", "thread"] {
         ranks::run(size, &[("RIPSTOP_PROGRESS", mode)], move |runtime| {
@@ -39,7 +39,7 @@ fn plain(size: u32, rank: fn(Comm) -> Rank) {
     }
 }
 
-/// Over a driver that maps nothing, and loses and reorders messages.
+/// Runs over a driver that maps nothing, and loses and reorders messages.
 fn hooked(size: u32, rank: fn(Comm) -> Rank) {
     let faults = Faults {
         drop: 0.1,
