@@ -29,7 +29,7 @@ const VERBS: [Verb; 11] = [
     Verb::Exscan,
 ];
 
-/// Every algorithm of every collective, as it is and with the largest parameter.
+/// Returns every algorithm of every collective, as it is and with the largest parameter.
 fn tunings(verb: Verb) -> Vec<Tuning> {
     macro_rules! all {
         ($collective:ident, $algorithm:ident) => {{
@@ -72,7 +72,7 @@ fn machine(per_node: usize) -> Machine {
     }
 }
 
-/// Blocks of one length, and of several, up to what a buffer can have and beyond it.
+/// Blocks of one length and of several, up to the largest buffer and beyond it.
 fn asks(verb: Verb, size: usize, elem: usize, visit: &mut dyn FnMut(Ask<'_>)) {
     let most = BYTES_MAX / elem;
     let few = most / size / size;
@@ -105,7 +105,7 @@ fn one(size: usize, rank: usize, len: usize) -> Vec<usize> {
     counts
 }
 
-/// The calls of one rank that panic, of all there are.
+/// Returns the calls of one rank that panic, of all possible ones.
 fn panics<T: Wire>(place: &Place<'_>, per_node: usize) -> Vec<String> {
     let settings = Settings::from_variables([]).unwrap();
     let mut panics = Vec::new();

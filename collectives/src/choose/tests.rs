@@ -41,7 +41,7 @@ fn path(size: usize, machine: &Machine, plan: impl Fn(&Place<'_>) -> Result<Plan
     critical_path(&plans, machine, 1).unwrap()
 }
 
-/// Shows `see` the name, closed form and critical path of every algorithm.
+/// Calls `see` with the name, closed form and critical path of every algorithm.
 fn each(machine: &Machine, size: usize, bytes: usize, see: &mut dyn FnMut(String, f64, f64)) {
     let shape = Shape {
         bytes,
@@ -49,7 +49,7 @@ fn each(machine: &Machine, size: usize, bytes: usize, see: &mut dyn FnMut(String
     };
     let even = Blocks::each(bytes);
     let split = Blocks::split(bytes, size);
-    // The `plan` of each enum has other arguments.
+    // The `plan` of each enum takes other arguments.
     macro_rules! each_of {
         ($name:ident, |$a:ident, $place:ident| $plan:expr) => {
             for $a in $name::variants(&shape, machine)
@@ -79,7 +79,7 @@ fn each(machine: &Machine, size: usize, bytes: usize, see: &mut dyn FnMut(String
     each_of!(ReduceScatter, |a, place| a.plan(place, &split, Order::Any));
 }
 
-/// How far a closed form may be off: trees count a level for every doubling that was begun, and ports are shared in other
+/// The allowed error of a closed form: trees count a level for every doubling that was begun, and ports are shared in other
 /// orders.
 const OFF: std::ops::RangeInclusive<f64> = 0.5..=2.25;
 
@@ -110,7 +110,7 @@ fn two_ranks_of_a_node_combine_in_one_round_what_fits_into_cells() {
 #[test]
 fn closed_forms_follow_the_critical_path() {
     let mut seen = 0;
-    // A path knows messages, and no cells.
+    // A path contains messages, but no collective slots.
     let cluster = Machine {
         cell_bytes: 0,
         cell_moved_bytes: 0,
@@ -137,7 +137,7 @@ fn closed_forms_follow_the_critical_path() {
     assert!(seen > 1500, "{seen}");
 }
 
-/// Does something with the algorithms of every collective.
+/// Calls a function for the algorithms of every collective.
 macro_rules! every_collective {
     ($see:ident($($arg:expr),*)) => {
         $see::<Barrier>($($arg),*);
@@ -272,7 +272,7 @@ fn without_a_map_nobody_speaks_for_a_node() {
 fn tables_are_printed_as_they_are_chosen() {
     let table = Table::<AllToAll>::new(Shape::of(255), &FLAT);
     // Pairwise: 254 (o + g) + L + o + g' with m bytes in less than g. Bruck: 8 (L + 2o + 127.5 m (G + copy)) + 510 m copy, less
-    // 5 % as it was there first. They meet at 563 bytes; the other rows are windows.
+    // 5 % because it was chosen first. They meet at 563 bytes; the other rows are windows.
     let printed = "\
 all_to_all
          563 B  bruck
@@ -331,7 +331,7 @@ fn a_name_overrides_the_costs() {
     );
 }
 
-/// Four ranks take turns on each processor.
+/// A machine on which four ranks take turns on each processor.
 const SHARED: Machine = Machine {
     inside: LogGP {
         latency_ns: 4500.0,
@@ -358,7 +358,7 @@ fn totals_are_those_of_the_plans() {
     totals::<ReduceScatter>(size, len, |it, place| it.plan(place, &blocks, any));
 }
 
-/// Of all algorithms that do not go by nodes, with bytes as elements.
+/// Compares the totals of all algorithms that do not depend on nodes with their plans; elements are bytes.
 fn totals<A: Algorithm>(
     size: usize,
     bytes: usize,
@@ -382,7 +382,7 @@ fn totals<A: Algorithm>(
         let name = format!("{} {algorithm}", A::COLLECTIVE);
         assert_eq!(told, counted, "{name}");
         if algorithm.to_string() == "bruck" && A::COLLECTIVE == "all_gather" {
-            // Where they are cut is told in the mean.
+            // The totals contain only the mean length of messages that are cut.
             assert_eq!(lens.len(), sent.len(), "{name}");
             assert_eq!(lens.iter().sum::<f64>(), sent.iter().sum(), "{name}");
         } else {
@@ -391,7 +391,7 @@ fn totals<A: Algorithm>(
     }
 }
 
-/// The lengths of messages, and the rest.
+/// Returns the lengths of messages, and the other totals.
 fn counted(plans: impl Iterator<Item = Result<Plan, Unfit>>) -> (Vec<f64>, Load) {
     let mut sent = Vec::new();
     let mut load = Load {

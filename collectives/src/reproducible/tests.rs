@@ -41,7 +41,7 @@ proptest! {
 
     #[test]
     fn the_sum_is_the_number_nearest_to_the_exact_one(parts in prop::collection::vec(any::<(i64, u8)>(), 0..40)) {
-        // Multiples of 2^-30 whose sum an i128 holds; the conversion of an integer rounds to nearest, ties to even.
+        // Multiples of 2^-30 whose sum an i128 can hold. The conversion of an integer rounds to nearest, ties to even.
         let scaled = |(mantissa, shift): &(i64, u8)| (mantissa >> 11, u32::from(shift % 64));
         let exact: i128 = parts.iter().map(scaled).map(|(mantissa, shift)| i128::from(mantissa) << shift).sum();
         let scale = 2_f64.powi(-30);
@@ -116,7 +116,7 @@ fn a_sum_may_pass_the_largest_number_and_come_back() {
     assert_eq!(sum(&[f64::MAX, f64::MAX, -f64::MAX]), f64::MAX);
     assert_eq!(sum(&[f64::MAX, f64::MAX]), f64::INFINITY);
     assert_eq!(sum(&[f32::MIN, f32::MIN]), f32::NEG_INFINITY);
-    // Half a unit in the last place above the largest number is the first that rounds to infinity.
+    // Half a unit in the last place above the largest number is the first value that rounds to infinity.
     let half = 2_f64.powi(970);
     assert_eq!(sum(&[f64::MAX, half]), f64::INFINITY);
     assert_eq!(sum(&[f64::MAX, half, -f64::from_bits(1)]), f64::MAX);

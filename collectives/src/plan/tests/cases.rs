@@ -6,7 +6,7 @@ use crate::plan::{
     Place, Reduce, ReduceScatter, Scatter, Unfit, exscan, neighbours, scan,
 };
 
-/// Shows `visit` every case of a group of `size`.
+/// Calls `visit` with every case of a group of `size`.
 pub(super) fn each(size: usize, visit: &mut dyn FnMut(Case)) {
     let maps = [
         Nodes::regular(size, 3),
@@ -50,8 +50,8 @@ impl Group<'_> {
         self.neighbourhoods(visit);
     }
 
-    /// The plans of all ranks, if the algorithm fits. Only the node-aware ones look at the map, so the others are left to the
-    /// first.
+    /// Returns the plans of all ranks, if the algorithm fits. Only the node-aware algorithms use the map, so the others run
+    /// only with the first map.
     fn plans(
         &self,
         name: &str,
@@ -70,7 +70,7 @@ impl Group<'_> {
         roots
     }
 
-    /// Lengths that leave parts empty, and that do not; fewer where they take long.
+    /// Returns lengths that leave parts empty, and lengths that do not; fewer if they take long.
     fn lens(&self) -> Vec<usize> {
         match self.size {
             ..25 => vec![0, 1, self.size - 1, 2 * self.size + 3],
@@ -82,7 +82,7 @@ impl Group<'_> {
         self.size.next_power_of_two().ilog2() as usize
     }
 
-    /// Blocks of one length, and of many.
+    /// Returns blocks of one length, and of many.
     fn layouts(&self) -> [(Blocks, &'static str); 3] {
         let counts: Vec<usize> = (0..self.size)
             .map(|rank| [2, 0, 1, 3, 0, 0, 1][rank % 7])
@@ -418,7 +418,7 @@ impl Group<'_> {
                 ))
             };
             let plans = self.plans(label, plan).unwrap();
-            // Block 0 comes from below, where it was block 1.
+            // Block 0 comes from the rank below, where it was block 1.
             let wanted = |rank: usize, i: usize| {
                 let from = both(rank)[i / 2].rank?;
                 Some(vec![(from, 2 - i / 2 * 2 + i % 2)])
@@ -449,10 +449,10 @@ impl Group<'_> {
         self.web(visit);
     }
 
-    /// A graph with none, one or two edges between any two ranks, each of which names them in an order of its own.
+    /// A graph with none, one or two edges between any two ranks, which each rank names in an order of its own.
     fn web(&self, visit: &mut dyn FnMut(Case)) {
         let size = self.size;
-        // The peers of a rank: those it sends to, or those it receives from.
+        // The peers of a rank: the ranks that it sends to, or those that it receives from.
         let peers = |rank: usize, sends: bool| -> Vec<usize> {
             let edges = |peer: usize| {
                 let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
@@ -486,12 +486,12 @@ impl Group<'_> {
         visit(case);
     }
 
-    /// Element `i` of all ranks, in order.
+    /// Returns element `i` of all ranks, in order.
     fn all(&self, i: usize) -> Vec<Atom> {
         (0..self.size).map(|rank| (rank, i)).collect()
     }
 
-    /// Whose element, and which, is at `i` when blocks are gathered.
+    /// Returns the rank and index of the element at `i` when blocks are gathered.
     fn owner(&self, blocks: &Blocks, i: usize) -> Atom {
         let owner = (0..self.size)
             .find(|rank| i < blocks.start(rank + 1))
@@ -560,7 +560,7 @@ const fn edge(i: usize, rank: Option<usize>) -> Neighbour {
     }
 }
 
-/// Each algorithm with each order that it keeps; those that do not fit are left out later.
+/// Each algorithm with each order that it keeps. Those that do not fit are left out later.
 fn with_orders<A: Copy>(algorithms: &[A]) -> impl Iterator<Item = (A, Order)> {
     let orders = |algorithm: &A| [(*algorithm, Order::Any), (*algorithm, Order::RankOrder)];
     algorithms

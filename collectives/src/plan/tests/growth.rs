@@ -1,4 +1,4 @@
-//! How plans grow with the group.
+//! The growth of plans with the group.
 
 use ripstop_fabric::random::Random;
 
@@ -57,7 +57,7 @@ fn a_thousand_ranks_reduce_and_exchange() {
         AllReduce::ReduceBcast,
     ] {
         let plans = plans_of(&|place| algorithm.plan(place, 3, Order::RankOrder).unwrap());
-        // Lists of ranks would be long: of each range of ranks, the first and the one after the last are enough.
+        // Lists of all ranks would be long. Of each range of ranks, the first and the one after the last are enough.
         let own = |rank| vec![Some((rank, rank + 1)); 3];
         let mut memory: Vec<_> = (0..size)
             .map(|rank| Memory::new(vec![], own(rank)))

@@ -17,10 +17,10 @@ mod refusals;
 /// The element `index` of the input (or of the output, in place) of `rank`.
 type Atom = (usize, usize);
 
-/// Atoms combined from left to right: all that an associative operation can tell apart.
+/// Atoms combined from left to right. An associative operation cannot distinguish more.
 type Symbol = Rc<[Atom]>;
 
-/// A collective of one group, and what must come of it.
+/// A collective of one group, and its expected results.
 struct Case {
     label: String,
     plans: Vec<Plan>,
@@ -30,7 +30,7 @@ struct Case {
     order: Order,
     /// The most steps of one rank, and the most scratch.
     bounds: (usize, usize),
-    /// Every rank must have heard from every other.
+    /// True if every rank must have heard from every other.
     barrier: bool,
 }
 
@@ -84,7 +84,7 @@ enum Wrong {
 }
 
 impl Case {
-    /// That these plans, the case's own or others, do what the case is about.
+    /// Checks that these plans, the case's own or others, give the case's results.
     fn prove(&self, plans: &[Plan], rules: &[Rules], seeds: &mut Random) -> Result<(), Wrong> {
         for (plan, memory) in plans.iter().zip(&self.memory) {
             let (len, scratch) = (plan.len(), plan.scratch());
@@ -139,7 +139,7 @@ impl Case {
     }
 }
 
-/// From which ranks something must have reached each rank when its plan is over, whatever the order of steps.
+/// For each rank, the ranks from which something must have reached it when its plan is complete, in any order of steps.
 fn heard(plans: &[Plan], order: &[At]) -> Vec<BTreeSet<usize>> {
     let pairs = Pairs::of(plans).unwrap();
     let mut known: Vec<Vec<BTreeSet<usize>>> = plans

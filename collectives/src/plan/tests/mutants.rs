@@ -1,14 +1,15 @@
-//! Plans with one thing wrong: the checks must see it.
+//! Plans with one fault, which the checks must find.
 
 use ripstop_fabric::random::Random;
 
 use super::{Case, Wrong, cases};
 use crate::plan::{Action, LOOKAHEAD_MIN, Order, Plan, Side, Step, StepId, check::Rules};
 
-/// Sizes that fold, that do not, and that leave nodes of several ranks.
+/// Sizes that fold, sizes that do not, and sizes that fill nodes with several ranks.
 const SIZES: [usize; 3] = [3, 6, 8];
 
-/// Whose steps may wait for more than they need: for their turn in a window, for a whole phase, for parts that turn out empty.
+/// Algorithms whose steps may wait for more than they need: for a place in a window, for a whole phase, or for parts that turn
+/// out empty.
 const PATIENT: [&str; 15] = [
     "gather linear:2",
     "scatter linear:2",
@@ -28,7 +29,7 @@ const PATIENT: [&str; 15] = [
 ];
 
 impl Case {
-    /// In a small group a barrier's ranks hear from each other on two ways.
+    /// In a small group, the ranks of a barrier hear from each other in two ways.
     fn is_patient(&self) -> bool {
         PATIENT.iter().any(|name| self.label.starts_with(name))
             || self.barrier && self.plans.len() < 8
@@ -62,7 +63,7 @@ fn a_plan_without_one_of_its_dependencies_is_caught() {
 
 #[test]
 fn a_plan_without_one_of_its_steps_is_caught() {
-    // A phase may end without need; its end is not what is tested here.
+    // A phase may end without need; its end is not tested here.
     let is_join = |plan: &Plan, step: usize| matches!(plan.steps[step].action, Action::Join);
     caught(|_, plan, step| (!is_join(plan, step)).then(|| plan.drop_step(step)));
 }
@@ -106,7 +107,7 @@ fn data_from_the_wrong_element_is_caught() {
     });
 }
 
-/// Every case with one step of one rank changed fails, wherever `change` applies.
+/// Checks that every case fails with one step of one rank changed, wherever `change` applies.
 fn caught(mut change: impl FnMut(&Case, &mut Plan, usize) -> Option<()>) {
     let mut mutants = 0;
     for size in SIZES {
@@ -150,7 +151,7 @@ impl Plan {
         }
     }
 
-    /// Without a step; those that waited for it wait for nothing instead.
+    /// Removes a step. Steps that waited for it no longer wait for it.
     fn drop_step(&mut self, dropped: usize) {
         let steps: Vec<Step> = self.steps.clone();
         let edges = std::mem::take(&mut self.edges);

@@ -1,4 +1,4 @@
-//! What does not fit is refused, with the reason.
+//! Algorithms that do not fit are refused, with the reason.
 
 use ripstop_fabric::random::Random;
 
