@@ -15,7 +15,7 @@ enum name { BARRIER, BCAST, ALL_REDUCE, ALL_TO_ALL, NAMES };
 
 static const char *const names[NAMES] = {"barrier", "bcast", "all_reduce", "all_to_all"};
 
-/* Of a computation. */
+/* Tests in a computation. */
 static long tests = 0;
 
 struct bench {
@@ -79,10 +79,10 @@ static double mean(const struct bench *b, double mine)
     return sum / b->ranks;
 }
 
-/* For how long calls do not count: a process that has just started is slower, however many calls it makes meanwhile. */
+/* Calls do not count for this long: a process that has just started is slower, however many calls it makes. */
 #define WARM_US 50000.0
 
-/* Whether there is more to warm up, by the clock of rank 0. */
+/* Returns true while there is more to warm up, by the clock of rank 0. */
 static int is_cold(double since)
 {
     int cold = now_us() - since < WARM_US;
@@ -144,7 +144,7 @@ static int by_length(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The middle of nine, as in `ripstop perf collective`: one that was disturbed does not count. */
+/* Returns the median of nine, as in `ripstop perf collective`, so that a disturbed one does not count. */
 static double alone(long rounds)
 {
     double times[9];
@@ -183,7 +183,7 @@ static void overlapping(const struct bench *b, long iters)
                100 * compute / computed, tests, iters);
 }
 
-/* As in `ripstop perf collective`. */
+/* The same as in `ripstop perf collective`. */
 static long iterations(long size, int ranks)
 {
     long iters = size <= 8192 ? 20000 : size <= 131072 ? 4000 : size <= 1048576 ? 600 : 150;

@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     fill(&b);
     there_and_back(&b);
     double mine = error(&b), worst;
-    /* On all ranks: each of them ends with it. */
+    /* All ranks have this error, and each of them ends with it. */
     MPI_Allreduce(&mine, &worst, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     struct samples s = samples_new((int)iters);
     for (long i = 0; i < iters + 2; i++) {

@@ -4,7 +4,7 @@
  *   halo [--n 64] [--steps S] [--mode blocking|overlap|both]
  *
  * blocking: exchange the six faces of u, then update all cells.
- * overlap:  update the cells next to a neighbour, start their exchange, update the rest meanwhile, wait.
+ * overlap:  update the cells next to a neighbor, start their exchange, update the rest meanwhile, wait.
  *
  * `median_us` is the whole step, `comm_us` the part in which the rank packs, posts, waits and unpacks; both are medians
  * over the steps on the slowest rank. `error` is the largest difference from the exact decay of the sine mode. */
@@ -152,7 +152,7 @@ static struct block all_cells(const struct cube *c)
     return b;
 }
 
-/* Updates every cell that a neighbour needs, once, and returns the block that is left. */
+/* Updates every cell that a neighbor needs, once, and returns the remaining block. */
 static struct block update_boundary(const struct cube *c, const double *u, double *v)
 {
     struct block rest = all_cells(c);

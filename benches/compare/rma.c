@@ -23,7 +23,7 @@ struct side {
     int other;
     MPI_Win window;
     MPI_Group neighbour;
-    char *block; /* what is put, or got into: one, or WINDOW of them */
+    char *block; /* the buffers of puts or gets: one, or WINDOW of them */
     long size;
 };
 
@@ -126,7 +126,7 @@ static void measure(const struct way *way, struct side *side, long iters)
 {
     iters = iters ? iters : default_iters(side->size, way->blocks);
     size_t bytes = (size_t)side->size * (size_t)way->blocks;
-    /* As malloc aligns it, and as a vector is: a copy into a block that starts with its page is up to twice as fast. */
+    /* Aligned as by malloc, like a vector: a copy into a block that starts with its page is up to twice as fast. */
     if (!(side->block = malloc(bytes)))
         die("no memory for a buffer of this many bytes", "see --size");
     memset(side->block, 1, bytes);

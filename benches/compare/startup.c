@@ -1,4 +1,4 @@
-/* The shortest program that has spoken to everybody once. Whoever launches it measures the wall time. */
+/* The shortest program in which every rank has communicated with every other once. Its launcher measures the wall time. */
 #include <mpi.h>
 
 #include "common.h"

@@ -1,4 +1,4 @@
-# What must hold when all of it is over: credits have kept every message from coming where no buffer was.
+# Checks after all programs: credits must have kept every message from coming without a buffer.
 echo "== the devices afterwards"
 for refused in /sys/class/infiniband/*/ports/1/hw_counters/rcvd_rnr_err; do
     read -r count <"$refused"

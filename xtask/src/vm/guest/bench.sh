@@ -1,4 +1,4 @@
-# What contestants in `cargo xtask bench verbs` have in common; `ripstop` and `pairs` are programs.
+# Functions that the contestants of `cargo xtask bench verbs` share; `ripstop` and `pairs` are programs.
 unset RIPSTOP_VM
 export RIPSTOP_FABRIC=verbs RIPSTOP_VERBS_DEVICE=rxe0 RIPSTOP_PROGRESS=inline
 # perftest's server is there when it listens; its port is 18515.
@@ -29,7 +29,7 @@ apart() {
     export RIPSTOP_VERBS_DEVICE=rxe0
 }
 
-# Two ranks with so many devices each that the other one has not: `lanes 2 latency --size 8`.
+# Runs two ranks with this many devices each, which the other rank does not use: `lanes 2 latency --size 8`.
 cat >/run/lanes <<'END'
 case $LANES$PMI_RANK in
 10) own=rxe0 ;;
@@ -47,7 +47,7 @@ lanes() {
     LANES=$count RIPSTOP_DETECT_MS=20000 RIPSTOP_SPIN_US_MAX=0 \
         timeout 100 "$ripstop" run -n 2 -- sh /run/lanes "$ripstop" perf "$@" --json
 }
-# Every cable as tc's netem has it, for one command: `shaped rate 80mbit delay 2ms -- lanes 2 bandwidth`.
+# Shapes every cable by tc's netem, for one command: `shaped rate 80mbit delay 2ms -- lanes 2 bandwidth`.
 shaped() {
     shape=
     while [ "$1" != -- ]; do

@@ -20,7 +20,7 @@ down) ip link set "eth$number" down ;;
 plug)
     ip link set "port$number" master wire
     ip link set "eth$number" up
-    # An interface that went down has lost what led to it.
+    # An interface that went down has lost its routes.
     ip route replace 10.77.0.0/24 dev "eth$number" table $((100 + number))
     for other in 0 1 2 3 4 5 6 7; do
         [ -e "/sys/class/net/eth$other" ] || continue

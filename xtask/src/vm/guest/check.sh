@@ -1,4 +1,4 @@
-# What every test in the guest relies on: messages cross the wire, a pulled cable stops them, and plugging it in mends that.
+# Checks what every test in the guest relies on: messages cross the wire, and a pulled cable stops them until it is plugged in.
 listens() {
     tries=0
     until grep -q ':4853 [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null; do
@@ -7,7 +7,7 @@ listens() {
         sleep 0.1
     done
 }
-# Within so many seconds, or a minute.
+# Sends messages from rxe1 to rxe0, within this many seconds or a minute.
 pingpong() {
     ibv_rc_pingpong -e -d rxe0 -g 1 -n 50 >/dev/null 2>&1 &
     server=$!

@@ -37,7 +37,7 @@ cable() {
     echo "route add 10.77.0.0/24 dev eth$1 table $((100 + $1))"
 }
 
-# Neighbours are fixed: nothing depends on ARP, which `lo` would answer.
+# Neighbors are fixed: nothing depends on ARP, which `lo` would answer.
 neighbours() {
     other=0
     while [ $other -lt "$devices" ]; do
@@ -57,8 +57,8 @@ wire() {
     upto neighbours
 }
 
-# No packet is refused for a receiver that is late: a soft-RoCE device that cannot send a packet of a read's answer says RNR in
-# the middle of it, where the one that reads expects none and takes its queue pair down.
+# No packet may be refused because a receiver is late. A soft-RoCE device that cannot send a packet of a read's answer reports RNR
+# in the middle of the answer, where the reader expects none and takes its queue pair down.
 patient() { echo 1000000 >/proc/sys/net/core/netdev_max_backlog; }
 
 accept() {
