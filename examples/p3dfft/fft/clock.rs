@@ -38,7 +38,7 @@ impl Watch {
         }
     }
 
-    /// Counts the time since the last call to a phase.
+    /// Adds the time since the last call to `phase`.
     #[inline]
     pub(super) fn was(&mut self, phase: Phase) {
         let now = now();

@@ -37,7 +37,7 @@ const RATE: (&str, &str) = ("RIPSTOP_PORTALS_RATE", "150000000");
 const TWO_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1");
 const THREE_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2");
 const FOUR_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2,3");
-/// Lengths from one byte on, to find the length from which several rails gain.
+/// The adapter matches tags of messages from one byte on, to find the length from which that gains.
 const TAGS: (&str, &str) = ("RIPSTOP_PORTALS_TAGS", "1");
 const NO_TAGS: (&str, &str) = ("RIPSTOP_PORTALS_TAGS", "off");
 const GENERIC: (&str, &str) = ("RIPSTOP_PORTALS_MODE", "generic");

@@ -20,7 +20,7 @@ enum Runs {
     All,
     /// Both reactors; the suite chooses its devices itself.
     Reactors,
-    /// One reactor, because drivers sleep without one. For each: the devices, and the filters of the claims made on them.
+    /// No reactor, because drivers sleep without one: a run on each of these devices, with the filters of the claims made there.
     Drivers(&'static [(&'static str, &'static str)]),
 }
 
@@ -70,7 +70,7 @@ impl Whole {
         }
     }
 
-    /// Returns another combination of the suite.
+    /// Returns a further suite of a test program, with a name of its own.
     const fn test_as(
         name: &'static str,
         test: &'static str,
@@ -191,7 +191,7 @@ const VERBS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000";
 /// Two nodes of two ranks each, which let the adapter copy long messages.
 const LOOPBACK: &str = "RIPSTOP_FABRIC=shm+verbs RIPSTOP_LOOPBACK=on";
 
-/// The ranks of some tests are simulated, and no device takes part.
+/// All suites. They skip tests whose ranks are simulated, because no device takes part in them.
 const ALL: [Whole; 30] = [
     Whole::of_fabric("library", What::Library, &[(OWN, "verbs::")]),
     Whole::of_fabric(
