@@ -223,9 +223,10 @@ impl Core {
         }
     }
 
-    /// Returns true if this rank is past a collective that is not in progress, or begins none on its communicator any more. A
-    /// peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A rank
-    /// that has finished will be reported, too, unless it cannot exit before its own sends are received.
+    /// Returns true if this rank is past a collective that is not in progress, or begins none on its communicator any more.
+    ///
+    /// A peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A
+    /// rank that has finished will be reported, too, unless it cannot exit before its own sends are received.
     fn never_begins(&mut self, key: (u32, u32), rank: u32) -> bool {
         let stays = self.leaving || self.is_kept_by_sends();
         let is_past = stays || self.programs.calls.is_long_over(key) && !self.is_offered(key, rank);

@@ -339,9 +339,10 @@ impl Remote {
 /// Counters allocated at a time: one page.
 const BLOCK: usize = 128;
 
-/// Counters between two used ones where neighbors map them, so that each has a cache line for itself. Otherwise a rank that
-/// prefetches the line of its counter would take away the line of another rank's counter. Adapters prefetch nothing, so their
-/// counters are dense.
+/// Distance in counters between two used ones where neighbors map them, so that each has a cache line for itself.
+///
+/// Otherwise a rank that prefetches the line of its counter would take away the line of another rank's counter. Adapters
+/// prefetch nothing, so their counters are dense.
 const APART: usize = LINE_LEN / CELL_LEN;
 /// Length of a cache line in bytes.
 const LINE_LEN: usize = 64;
