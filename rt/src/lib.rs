@@ -13,6 +13,7 @@ mod executor;
 mod fabrics;
 mod group;
 mod heap;
+mod leaving;
 #[doc(hidden)]
 pub mod lock;
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! The runtime as a value.
 
 use std::{
-    fmt, io,
+    fmt, io, mem,
     panic::Location,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
@@ -27,6 +27,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     executor,
     fabrics::{self, Opening},
+    leaving,
     offload::MOVED_MAX,
     reactor::{self, Agent, Backend},
     settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
@@ -135,17 +136,21 @@ impl Runtime {
     /// Dropping the runtime does the same, unless the thread panics: then the rank counts as failed. Where the progress agent
     /// drops the last owner, with a buffer, a thread of its own does it, and nobody waits for that.
     ///
+    /// Before that the ranks compare the collectives that they have called last on each communicator. This waits for at most 2 s
+    /// for ranks that say nothing because they compute and have no progress agent. O(log `size()`) messages.
+    ///
     /// # Errors
-    /// The launcher failed.
+    /// `Mismatch`: ranks have called different collectives, as the same broadcast with different roots, and no call of this rank
+    /// has said so. The launcher failed.
     #[track_caller]
     pub fn close(self) -> Result<()> {
         let at = Location::caller();
-        self.end(&warn).map_err(|error| error.called_at(at))
+        self.end(&warn, true).map_err(|error| error.called_at(at))
     }
 
     /// As [`close`](Self::close); `say` hears of messages that this rank did not receive, if there are any.
     pub(crate) fn close_saying(self, say: impl Fn(&str)) -> Result<()> {
-        self.end(&say)
+        self.end(&say, true)
     }
 
     /// What happened so far.
@@ -184,13 +189,21 @@ impl Runtime {
         }
     }
 
-    fn end(&self, say: &dyn Fn(&str)) -> Result<()> {
+    /// Ends this rank without closing: peers see the process end, and operations that wait for this rank end in `PeerFailed`.
+    pub(crate) fn abandon(self) {
+        leaving::pass_news_on(&self.shared);
+        mem::forget(self);
+    }
+
+    /// Leaves the job. `is_called` is true if the application called `close`, so that it calls no collective any more. It is
+    /// false if the runtime was dropped, perhaps because of an error.
+    fn end(&self, say: &dyn Fn(&str), is_called: bool) -> Result<()> {
         match lock(&self.end).take() {
             Some(end) if end.is_on_agent() => {
                 end.elsewhere();
                 Ok(())
             }
-            Some(end) => end.in_order(say),
+            Some(end) => end.in_order(say, is_called),
             None => Ok(()),
         }
     }
@@ -207,7 +220,7 @@ impl fmt::Debug for Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !thread::panicking() {
-            warn_of(&self.end(&warn));
+            warn_of(&self.end(&warn, false));
         } else if let Some(mut end) = lock(&self.end).take() {
             self.say_panic();
             end.shut(); // without completing anything: the driver sees the panic, and peers get `PeerFailed`
@@ -217,7 +230,8 @@ impl Drop for Runtime {
 
 impl End {
     /// Leaves when all is complete.
-    fn in_order(mut self, say: &dyn Fn(&str)) -> Result<()> {
+    fn in_order(mut self, say: &dyn Fn(&str), is_called: bool) -> Result<()> {
+        let agreed = leaving::compare_calls(&self.shared, is_called);
         self.shared.begin_close();
         executor::drain(&self.shared);
         self.shut();
@@ -225,7 +239,8 @@ impl End {
         if let Some(sentence) = unreceived {
             say(&sentence);
         }
-        self.exchange.finalize().map_err(boot_error)
+        let left = self.exchange.finalize().map_err(boot_error);
+        agreed.and(left)
     }
 
     fn shut(&mut self) {
@@ -250,7 +265,7 @@ impl End {
     fn elsewhere(self) {
         let shared = Arc::clone(&self.shared);
         let ending = thread::Builder::new().name(format!("ripstop-end-{}", shared.place.rank));
-        if let Err(error) = ending.spawn(move || warn_of(&self.in_order(&warn))) {
+        if let Err(error) = ending.spawn(move || warn_of(&self.in_order(&warn, false))) {
             // Nothing is completed: the agent ends after this turn, and the driver with the last who has it.
             shared.agent.stop();
             tracing::warn!(%error, "a runtime was dropped by its own agent, and could not leave its job in good order");

@@ -176,7 +176,6 @@ trait Ending: Send {
     /// Makes the operation end soon, with success or with an error.
     fn hurry(self: Box<Self>) -> Box<dyn Ending>;
     /// Blocks until the operation has ended.
-
     fn wait(self: Box<Self>) -> Result<Status>;
 }
 

@@ -7,6 +7,7 @@
     reason = "the helpers are part of the tests: what fails in them fails the test"
 )]
 
+mod apart;
 mod culprits;
 mod ends;
 mod fates;

@@ -6,7 +6,7 @@ use ripstop::{ErrorKind, Runtime};
 use ripstop_rt::boot::{Boot, Environment, discover};
 use rustix::process::{Signal, kill_process};
 
-use crate::fates;
+use crate::{apart, fates};
 
 pub(crate) const ROLE: &str = "LAUNCHER_TEST_ROLE";
 pub(crate) const AS_RANK: [&str; 4] = [
@@ -24,6 +24,9 @@ fn a_rank_of_a_job() {
     };
     if role == "fate" {
         fates::live();
+    }
+    if role == "apart" {
+        apart::live();
     }
     let mut boot = discover(&Environment::of_process()).unwrap_or_else(|error| {
         use std::io::Write;

@@ -376,8 +376,11 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             ..
         } = *its;
         if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
-            let (ctx, ranks) = (comm.id() + 1, [*rank, *other]);
-            *calls = comm.shared().with(|engine| engine.core.words(ctx, ranks));
+            let known = |engine: &mut Engine| engine.core.disagreement(comm.id() + 1);
+            if let Some((ranks, said)) = comm.shared().with(known) {
+                [*rank, *other] = ranks.map(|rank| rank as usize);
+                *calls = said;
+            }
         }
         let error = comm.error(self.name, failure.kind, None, None);
         let error = error.called_at(failure.about.at);
@@ -469,6 +472,16 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
 
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
+        if let Some(Flight {
+            way: Way::Disagrees(its),
+            comm,
+            ..
+        }) = &self.flight
+        {
+            let about = &its.failure.about;
+            comm.shared()
+                .with(|engine| engine.core.forget_outcome(about));
+        }
         if let Some(flight) = &mut self.flight
             && !flight.is_over_quickly()
             // The collective does not exist any more if a panic interrupted the change from `Quick` to `Run`.

@@ -255,6 +255,7 @@ impl Core {
             Kind::Halted => read(header).map(|header| self.handle_halted(rank, &header)),
             Kind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
             Kind::Words => read(header).map(|header| self.handle_words(rank, &header)),
+            Kind::LastCalls => read(header).map(|header| self.handle_last_calls(rank, &header)),
             Kind::Agree => read(header).map(|header| self.handle_agree(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
             Kind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),

@@ -60,8 +60,7 @@ impl Engine {
                 )
         };
         !self.core.leaving
-            && !self.core.peers.any_marked()
-            && self.core.peers.unacked().next().is_none()
+            && self.core.has_said_all()
             && self.core.wanted.is_empty()
             && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
             // A driver may hold messages back: then it is not ready to sleep.
@@ -154,6 +153,11 @@ impl Engine {
 }
 
 impl Core {
+    /// Returns true if all messages to peers have left, and were received where a driver may lose them.
+    pub(crate) fn has_said_all(&self) -> bool {
+        !self.peers.any_marked() && self.peers.unacked().next().is_none()
+    }
+
     /// A collective has its place, and begins later. Whether close waits for it: not where it is under way.
     pub(crate) fn promise(&mut self) -> bool {
         let may = !(self.closing || self.leaving);

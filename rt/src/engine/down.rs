@@ -138,7 +138,8 @@ impl Core {
     }
 
     pub(crate) fn leave_group(&mut self, ctx: u32) {
-        if self.groups.leave(ctx) {
+        if let Some(group) = self.groups.leave(ctx) {
+            self.keep_calls(ctx, group);
             self.untold.retain(|&(of, _)| of != ctx);
             self.forget_slots(ctx);
             self.forget_programs(ctx);

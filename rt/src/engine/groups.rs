@@ -49,18 +49,21 @@ impl Groups {
         place.is_err()
     }
 
-    /// A handle leaves. `true`: it was the last.
-    pub(super) fn leave(&mut self, ctx: u32) -> bool {
-        let Ok(at) = self.place(ctx) else {
-            return false;
-        };
+    /// A handle leaves. Returns the members if it was the last one.
+    pub(super) fn leave(&mut self, ctx: u32) -> Option<Group> {
+        let at = self.place(ctx).ok()?;
         self.joined[at].handles -= 1;
-        let last = self.joined[at].handles == 0;
-        if last {
-            self.joined.remove(at);
-            self.note_left(ctx);
+        if self.joined[at].handles > 0 {
+            return None;
         }
-        last
+        let joined = self.joined.remove(at);
+        self.note_left(ctx);
+        Some(joined.group)
+    }
+
+    /// The contexts of all communicators that this rank is in.
+    pub(super) fn contexts(&self) -> impl Iterator<Item = u32> {
+        self.joined.iter().map(|joined| joined.ctx)
     }
 
     /// Whether this rank was in this communicator, whose messages have this context, and will not be again. O(log ranges).
@@ -114,7 +117,7 @@ mod tests {
         for ctx in [0, 1, 2, 3, 8, 9, 6, 7, 12, 13, 4, 5] {
             assert!(groups.join(ctx, &Group::First(2)));
             assert!(!groups.has_left(ctx));
-            assert!(groups.leave(ctx));
+            assert!(groups.leave(ctx).is_some());
         }
         let left = (0..20).filter(|ctx| groups.has_left(*ctx));
         assert_eq!(left.collect::<Vec<_>>(), [2, 4, 6, 8, 12]);
@@ -126,7 +129,7 @@ mod tests {
         let mut groups = Groups::default();
         groups.join(4, &Group::First(2));
         groups.join(4, &Group::First(2));
-        assert!(!groups.leave(4) && !groups.has_left(4));
-        assert!(groups.leave(4) && groups.has_left(4));
+        assert!(groups.leave(4).is_none() && !groups.has_left(4));
+        assert!(groups.leave(4).is_some() && groups.has_left(4));
     }
 }

@@ -55,8 +55,8 @@ impl Unreceived {
         self.rest + self.kinds.values().map(|count| count.messages).sum::<u64>()
     }
 
-    /// Returns a sentence for the user, or `None` if all messages were received. `of` is the sender's rank in the communicator, if
-    /// all messages have the same sender.
+    /// Returns a sentence for the user, or `None` if all messages were received. `of` is the sender's rank in the communicator,
+    /// if all messages have the same sender.
     pub(crate) fn sentence(&self, of: Option<usize>) -> Option<String> {
         let total = self.messages();
         let (first, _) = self.kinds.first_key_value()?;

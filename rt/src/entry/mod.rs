@@ -55,8 +55,7 @@ fn leave(runtime: Runtime, failure: Option<Failure>) -> ExitCode {
         };
     };
     let reporter = runtime.reporter();
-    // Not closed: the peers see the process end, and what waits for this rank ends in `PeerFailed`.
-    std::mem::forget(runtime);
+    runtime.abandon();
     give_up(rank, failure, reporter.as_ref())
 }
 

@@ -23,6 +23,10 @@ impl Engine {
                     self.listen(token, heard);
                     continue;
                 }
+                Told::Letter(ctx) => {
+                    self.core.compare(ctx);
+                    continue;
+                }
             };
             if !self.core.leave_to_host(run) {
                 self.go_on(run);

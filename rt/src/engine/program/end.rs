@@ -7,7 +7,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::Core,
     error::ErrorKind,
-    ops::{Held, Landed, Outcome, Panic},
+    ops::{About, Held, Landed, Outcome, Panic},
     proto::wire::OpId,
 };
 
@@ -86,7 +86,19 @@ impl Core {
         let panic = self.take_panic(ticket.buffers.op);
         self.garbage.extend(panic.map(Held::of));
         self.unhost_run(ticket);
+        if let Some(about) = self.ops.get(ticket.buffers.op).map(|slot| slot.about) {
+            self.forget_outcome(&about);
+        }
         self.detach(ticket.buffers.op);
+    }
+
+    /// Drops the outcome of a program. If two ranks disagreed in it, the application has not heard so yet.
+    pub(crate) fn forget_outcome(&mut self, about: &About) {
+        if let Some(tag) = about.tag
+            && self.programs.any_revoked()
+        {
+            self.programs.calls.was_not_told((about.ctx, tag));
+        }
     }
 
     /// Returns one operation of each program that waits for messages.

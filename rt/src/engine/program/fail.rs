@@ -124,7 +124,12 @@ impl Core {
             return;
         };
         let why = Why::of(&kind, me);
-        let kind = self.programs.calls.tell_why(key, kind);
+        let is_awaited = self.is_awaited(index);
+        let kind = if is_awaited {
+            self.programs.calls.tell_why(key, kind)
+        } else {
+            kind
+        };
         let Some(run) = self.programs.get(index) else {
             return;
         };
@@ -136,8 +141,16 @@ impl Core {
             self.cancel(op);
         }
         self.revoke(key, why);
-        self.programs.calls.was_told(key);
-        self.say_own(key.0);
+        if is_awaited {
+            self.programs.calls.was_told(key);
+        }
+        self.say_own(key);
+    }
+
+    /// Returns true if a future takes the outcome of this program.
+    fn is_awaited(&mut self, index: u32) -> bool {
+        let buffers = self.programs.get(index).map(|run| run.buffers);
+        buffers.is_some_and(|buffers| !self.ops.live(buffers).orphan)
     }
 
     pub(super) fn fail_mismatched(&mut self, index: u32, peer: u32) {
@@ -188,17 +201,26 @@ impl Core {
 
     /// From this collective on there are none on its communicator.
     pub(super) fn revoke(&mut self, (ctx, tag): (u32, u32), why: Why) {
-        if self.programs.is_void(ctx) || !self.programs.calls.revoke((ctx, tag), why) {
+        if self.programs.is_void(ctx) {
             return;
         }
-        if self.programs.calls.running((ctx, tag)).is_some() {
+        let is_new = self.programs.calls.revoke((ctx, tag), why);
+        if let Why::Mismatch(one, other) = why {
+            self.note_pair((ctx, tag), [one, other]);
+        }
+        if !is_new {
+            return;
+        }
+        let running = self.programs.calls.running((ctx, tag));
+        if running.is_some_and(|running| self.is_awaited(running.run)) {
             self.programs.calls.was_told((ctx, tag)); // as soon as it looks
         }
         if self.has_left(ctx & !1) {
             self.programs.calls.note_left(ctx);
         }
-        self.spread((ctx, tag), why);
-        self.say_own(ctx);
+        if !matches!(why, Why::Mismatch(..)) {
+            self.spread((ctx, tag), why);
+        }
         self.wake_for_words();
         for index in self.programs.indices() {
             let Some(run) = self.programs.get(index) else {
@@ -225,7 +247,7 @@ impl Core {
     }
 
     /// Tells the neighbours.
-    fn spread(&mut self, key: (u32, u32), why: Why) {
+    pub(super) fn spread(&mut self, key: (u32, u32), why: Why) {
         let Some(group) = self.group_of(key.0) else {
             return; // nobody who is in it has to hear it from here
         };
@@ -238,12 +260,15 @@ impl Core {
     }
 
     pub(super) fn group_of(&self, ctx: u32) -> Option<Group> {
-        if let Some(group) = self.members(ctx) {
+        let left = || self.programs.compared.group(ctx);
+        if let Some(group) = self.members(ctx).or_else(left) {
             return Some(group.clone());
         }
         let runs = self.programs.runs.iter().flatten();
-        let run = runs.into_iter().find(|run| run.key().0 == ctx)?;
-        Some(run.group().clone())
+        let run = runs.into_iter().find(|run| run.key().0 == ctx);
+        let group = run.map(|run| run.group().clone());
+        let is_world = ctx == super::compare::WORLD;
+        group.or_else(|| is_world.then(|| Group::First(self.peers.size())))
     }
 
     /// A peer says that a collective has failed. That is believed of members.

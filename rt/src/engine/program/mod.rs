@@ -13,6 +13,7 @@ mod agree;
 mod calls;
 mod carry;
 mod cells;
+mod compare;
 mod direct;
 mod doubt;
 mod end;
@@ -87,6 +88,7 @@ pub(super) struct State {
     told: Vec<Told>,
     calls: Calls,
     words: words::Known,
+    compared: compare::Comparisons,
     /// What is left of reductions that panicked, for the futures of their programs.
     panics: Vec<(OpId, Panic)>,
     /// When to [ask](doubt).
@@ -128,6 +130,8 @@ enum Told {
     Run(u32),
     /// The driver says this of a program's lists.
     List(Token, Heard),
+    /// A peer has sent its last calls on this communicator.
+    Letter(u32),
 }
 
 /// A collective as it is called.
@@ -219,6 +223,7 @@ impl State {
             told: Vec::new(),
             calls: Calls::new(),
             words: words::Known::new(),
+            compared: compare::Comparisons::new(),
             panics: Vec::new(),
             doubt: None,
             slots: BTreeMap::new(),

@@ -6,7 +6,7 @@
 //! for long.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     panic::Location,
     task::{Poll, Waker},
 };
@@ -24,8 +24,23 @@ const KNOWN_MAX: usize = 1 << 10;
 /// Words of calls that are kept, for a few communicators on which ranks disagreed.
 const SAID_MAX: usize = 64;
 
+/// What a rank says that has closed and called no collective where another one did.
+const NOTHING: &str = "no further collective";
+
+/// Members of a communicator that hear of a mismatch from each rank that leaves because of it.
+const TOLD_MAX: usize = 64;
+
 /// Bytes of one call's words.
 const LEN_MAX: usize = wire::WORDS_PARTS * wire::WORDS_LEN;
+
+/// Pairs of ranks that disagree in one collective, of which one is named.
+const PAIRS_MAX: usize = 16;
+
+/// Two ranks of the world, the lower one first.
+type Pair = [u32; 2];
+
+/// Two ranks, and what they called.
+type Disagreement = (Pair, Option<Box<[String; 2]>>);
 
 /// Context and tag.
 type Key = (u32, u32);
@@ -34,6 +49,8 @@ type Key = (u32, u32);
 pub(super) struct Known {
     /// What collectives of a signature are called.
     named: BTreeMap<u64, Box<str>>,
+    /// The pairs of world ranks that disagree in one collective. Several ranks may each see another pair.
+    pairs: BTreeMap<Key, BTreeSet<Pair>>,
     /// What world ranks have called where two disagreed.
     said: BTreeMap<(Key, u32), Said>,
     /// Futures that wait for words.
@@ -52,9 +69,30 @@ impl Known {
     pub(super) const fn new() -> Self {
         Self {
             named: BTreeMap::new(),
+            pairs: BTreeMap::new(),
             said: BTreeMap::new(),
             wakers: Vec::new(),
         }
+    }
+
+    /// Two ranks disagree in a collective. Returns true if that is news.
+    fn note(&mut self, key: Key, pair: Pair) -> bool {
+        let is_full = self.pairs.len() >= SAID_MAX && !self.pairs.contains_key(&key);
+        if is_full {
+            self.pairs.pop_last();
+        }
+        let pairs = self.pairs.entry(key).or_default();
+        pairs.len() < PAIRS_MAX && pairs.insert(pair)
+    }
+
+    /// Returns the pairs that disagree in a collective.
+    fn pairs(&self, key: Key) -> impl Iterator<Item = Pair> {
+        self.pairs.get(&key).into_iter().flatten().copied()
+    }
+
+    /// Returns true if a rank disagrees with another one in a collective.
+    fn is_asked(&self, key: Key, rank: u32) -> bool {
+        self.pairs(key).any(|pair| pair.contains(&rank))
     }
 
     fn whole(&self, key: Key, rank: u32) -> Option<&str> {
@@ -113,20 +151,31 @@ impl Core {
         named.insert(sig, words.into());
     }
 
-    /// Tells others what this rank called, if it is one of two that disagree, and has called something.
-    pub(super) fn say_own(&mut self, ctx: u32) {
+    /// Takes note of two ranks that disagree in a collective. Tells the neighbors which two they are, and what they have called
+    /// as far as this rank knows it.
+    pub(super) fn note_pair(&mut self, key: Key, pair: Pair) {
+        if self.programs.words.note(key, pair) {
+            // Before the words: neighbors believe only those of ranks that they know to disagree.
+            self.spread(key, Why::Mismatch(pair[0], pair[1]));
+            self.pass_on(key, pair[0]);
+            self.pass_on(key, pair[1]);
+            self.say_own(key);
+            self.wake_for_words();
+        }
+    }
+
+    /// Tells the neighbors what this rank has called, if it is one of two that disagree and has not said so before.
+    pub(super) fn say_own(&mut self, key: Key) {
         let me = self.programs.me;
-        let Some((tag, Why::Mismatch(one, other))) = self.programs.calls.revoked_from(ctx) else {
-            return;
-        };
-        let key = (ctx, tag);
-        if ![one, other].contains(&me) || self.programs.words.whole(key, me).is_some() {
+        let words = &self.programs.words;
+        if !words.is_asked(key, me) || words.whole(key, me).is_some() {
             return;
         }
-        let Some((sig, at)) = self.called(key) else {
-            return;
+        let text = match self.called(key) {
+            Some((sig, at)) => format!("{} at {at}", self.programs.words.name(sig)),
+            None if self.programs.compared.is_closing() => NOTHING.to_owned(),
+            None => return,
         };
-        let text = format!("{} at {at}", self.programs.words.name(sig));
         if let Some(said) = self.programs.words.place(key, me) {
             said.whole = Some(shortened(&text).into());
             self.pass_on(key, me);
@@ -144,29 +193,61 @@ impl Core {
 
     /// Tells the neighbours what a rank called.
     fn pass_on(&mut self, key: Key, rank: u32) {
-        let text = self.programs.words.whole(key, rank).map(str::to_owned);
-        let (Some(text), Some(group)) = (text, self.group_of(key.0)) else {
+        if let Some(group) = self.group_of(key.0) {
+            let neighbors = super::fail::neighbours(&group, self.programs.me);
+            self.say_to(neighbors, key, rank);
+            self.wake_for_words();
+        }
+    }
+
+    /// Tells peers what a rank called, if that is known.
+    fn say_to(&mut self, peers: impl IntoIterator<Item = u32> + Clone, key: Key, rank: u32) {
+        let Some(text) = self.programs.words.whole(key, rank).map(str::to_owned) else {
             return;
         };
         for header in Words::all(key, rank, text.as_bytes()) {
-            for peer in super::fail::neighbours(&group, self.programs.me) {
+            for peer in peers.clone() {
                 if self.peers.down(peer).is_none() {
                     self.peers.control(peer, &header);
                 }
             }
         }
-        self.wake_for_words();
+    }
+
+    /// Before this rank leaves because two ranks disagree: tells all members of small communicators. One that calls its first
+    /// collective later would else only see that this rank has left.
+    pub(crate) fn tell_members_of_mismatch(&mut self) {
+        for (ctx, tag, [one, other]) in self.programs.calls.mismatches() {
+            let Some(group) = self.group_of(ctx) else {
+                continue;
+            };
+            if group.len() > TOLD_MAX {
+                continue;
+            }
+            let me = self.programs.me;
+            let others: Vec<u32> = group.members().filter(|rank| *rank != me).collect();
+            for rank in &others {
+                if self.peers.down(*rank).is_none() {
+                    self.tell_revoked(*rank, ctx);
+                }
+            }
+            self.say_to(others.iter().copied(), (ctx, tag), one);
+            self.say_to(others.iter().copied(), (ctx, tag), other);
+        }
     }
 
     /// A peer says what a rank has called: believed of members, where two have disagreed.
     pub(in crate::engine) fn handle_words(&mut self, by: u32, header: &Words) {
         let (key, rank) = ((header.ctx, header.tag), header.rank);
-        let is_member = self.group_of(key.0).is_some_and(|group| group.contains(by));
-        let first = self.programs.calls.revoked_from(key.0);
-        let is_asked = matches!(
-            first,
-            Some((tag, Why::Mismatch(one, other))) if tag == key.1 && [one, other].contains(&rank)
-        );
+        let group = self.group_of(key.0);
+        if group.is_none() && !self.has_left(key.0 & !1) {
+            // This rank does not have the communicator yet. When it does, it believes what members have said of it.
+            let said = self.programs.words.place(key, rank);
+            said.map(|said| said.take(header));
+            return;
+        }
+        let is_member = group.is_some_and(|group| group.contains(by));
+        let is_asked = self.programs.words.is_asked(key, rank);
         if !is_member || !is_asked || rank == self.programs.me {
             return;
         }
@@ -184,42 +265,57 @@ impl Core {
 
     /// What two ranks have called that disagree on this communicator, as far as they say it; ready when there is no more to come.
     pub(crate) fn poll_words(&mut self, ctx: u32, waker: &Waker) -> Poll<()> {
-        let waits = self.awaits_words(ctx);
-        if waits {
-            let wakers = &mut self.programs.words.wakers;
-            if !wakers.iter().any(|known| known.will_wake(waker)) {
-                wakers.push(waker.clone());
-            }
-            return Poll::Pending;
+        if self.awaits_words(ctx) {
+            return self.wait_for_words(waker);
         }
         Poll::Ready(())
     }
 
-    /// Whether a rank that disagrees with another one is still to say what it called.
-    fn awaits_words(&self, ctx: u32) -> bool {
-        let Some((tag, Why::Mismatch(one, other))) = self.programs.calls.revoked_from(ctx) else {
-            return false;
-        };
-        let me = self.programs.me;
-        let comes = |rank: u32| {
-            let is_known = self.programs.words.whole((ctx, tag), rank).is_some();
-            !is_known && rank != me && self.peers.down(rank).is_none()
-        };
-        !self.ended && (comes(one) || comes(other))
+    /// Has this future look again when there is news of a mismatch.
+    pub(super) fn wait_for_words(&mut self, waker: &Waker) -> Poll<()> {
+        let wakers = &mut self.programs.words.wakers;
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        Poll::Pending
     }
 
-    /// Both calls, for the error of a rank that was told that these two ranks disagree.
-    pub(crate) fn words(&self, ctx: u32, ranks: [usize; 2]) -> Option<Box<[String; 2]>> {
-        let (tag, _) = self.programs.calls.revoked_from(ctx)?;
-        let words = &self.programs.words;
-        let said = ranks.map(|rank| {
-            let rank = u32::try_from(rank).ok()?;
-            words.whole((ctx, tag), rank)
-        });
-        said.iter().any(Option::is_some).then(|| {
+    /// Returns true if a rank that disagrees with another one may still say what it called.
+    fn awaits_words(&self, ctx: u32) -> bool {
+        let Some((key, pair)) = self.named_pair(ctx) else {
+            return false;
+        };
+        let comes = |rank: &u32| {
+            let is_known = self.programs.words.whole(key, *rank).is_some();
+            !is_known && *rank != self.programs.me && self.peers.down(*rank).is_none()
+        };
+        !self.ended && pair.iter().any(comes)
+    }
+
+    /// Returns the pair of ranks that errors name. A pair that can still say what it called comes before one of which a rank has
+    /// left.
+    fn named_pair(&self, ctx: u32) -> Option<(Key, Pair)> {
+        let (tag, Why::Mismatch(one, other)) = self.programs.calls.revoked_from(ctx)? else {
+            return None;
+        };
+        let (key, words) = ((ctx, tag), &self.programs.words);
+        let never_says =
+            |rank: &u32| self.peers.down(*rank).is_some() && words.whole(key, *rank).is_none();
+        let best = words
+            .pairs(key)
+            .min_by_key(|pair| (pair.iter().any(never_says), *pair));
+        Some((key, best.unwrap_or([one, other])))
+    }
+
+    /// Returns two ranks of the world that disagree on this communicator, and what they called as far as that is known.
+    pub(crate) fn disagreement(&self, ctx: u32) -> Option<Disagreement> {
+        let (key, pair) = self.named_pair(ctx)?;
+        let said = pair.map(|rank| self.programs.words.whole(key, rank));
+        let calls = said.iter().any(Option::is_some).then(|| {
             let said = said.map(|said| said.unwrap_or_default().to_owned());
             Box::new(said)
-        })
+        });
+        Some((pair, calls))
     }
 }
 

@@ -21,6 +21,25 @@ pub(crate) struct Words {
     pub(crate) text: [u8; WORDS_LEN],
 }
 
+/// [`Kind::LastCalls`].
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct LastCalls {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    /// Of the comparison: the sender is 2^`round` places before its receiver.
+    pub(crate) round: u32,
+    /// The number that the sender's next collective would have.
+    pub(crate) next: u32,
+    /// 1 if the sender calls no collective any more.
+    pub(crate) closing: u32,
+    /// Halves of the signatures of its last calls, the last one first; 0 where it does not know one.
+    pub(crate) sigs: [u32; CALLS],
+}
+
+/// Calls that are compared.
+pub(crate) const CALLS: usize = 16;
+
 /// Bytes of a part of what a rank has called.
 pub(crate) const WORDS_LEN: usize = 84;
 /// The most parts.

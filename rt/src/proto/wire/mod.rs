@@ -9,12 +9,12 @@ use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 pub(crate) use self::failing::{
-    Agree, DOWN_WORDS, Death, Revoke, SAY_DECIDE, SAY_PROMISE, SAY_PROPOSE, SAY_REPORT, WORDS_LEN,
-    WORDS_PARTS, Words,
+    Agree, CALLS, DOWN_WORDS, Death, LastCalls, Revoke, SAY_DECIDE, SAY_PROMISE, SAY_PROPOSE,
+    SAY_REPORT, WORDS_LEN, WORDS_PARTS, Words,
 };
 
 /// Raised whenever a header changes.
-pub(crate) const VERSION: u8 = 5;
+pub(crate) const VERSION: u8 = 6;
 
 /// What every header starts with.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -79,6 +79,7 @@ kinds! {
     Halted = 44, "The sender puts no more of this collective.";
     Revoke = 45, "A communicator is revoked: there is nothing to be sent or received on it any more.";
     Words = 47, "A part of what a rank has called, where two called different collectives.";
+    LastCalls = 48, "What the sender, which is about to leave or asked by a rank that is, has called last on a communicator.";
     Agree = 46, "What the sender says in a round of agreement, or a part of it.";
     Hello = 50, "An end of a window introduces itself.";
     Note = 51, "How often the sender has opened its window to the receiver, or completed an access to the receiver's.";
@@ -427,7 +428,8 @@ const _: () = assert!(
     size_of::<Offer>() <= 112
         && size_of::<Share>() <= 112
         && size_of::<Agree>() <= 112
-        && size_of::<Words>() <= 112,
+        && size_of::<Words>() <= 112
+        && size_of::<LastCalls>() <= 112,
     "the longest headers travel inline"
 );
 

@@ -317,12 +317,16 @@ impl Calls {
     /// From this collective on there are none. `false`: that was known.
     pub(super) fn revoke(&mut self, (ctx, tag): Key, why: Why) -> bool {
         let before = self.revoked_from(ctx);
-        let new = before.is_none_or(|(first, _)| is_before(tag, first));
+        let new = before.is_none_or(|(first, known)| {
+            is_before(tag, first) || tag == first && why.is_sooner_than(known)
+        });
         if new {
             let revoked = self.revoked.entry(ctx).or_default();
             revoked.from = Some((tag, why));
             revoked.untold |= match why {
-                Why::Mismatch(..) => true,
+                Why::Mismatch(..) => {
+                    !matches!(before, Some((first, Why::Mismatch(..))) if first == tag)
+                }
                 // Who knows that one has failed need not hear that it failed an earlier one, too.
                 Why::Failed(_) => !matches!(before, Some((_, Why::Failed(_)))),
                 Why::Finished(_) | Why::GaveUp(_) => false,
@@ -344,10 +348,37 @@ impl Calls {
         }
     }
 
+    /// The collectives in which two ranks disagreed, one for each communicator, and those ranks.
+    pub(super) fn mismatches(&self) -> Vec<(u32, u32, [u32; 2])> {
+        let mismatch = |(ctx, revoked): (&u32, &Revoked)| match revoked.from {
+            Some((tag, Why::Mismatch(one, other))) => Some((*ctx, tag, [one, other])),
+            _ => None,
+        };
+        self.revoked.iter().filter_map(mismatch).collect()
+    }
+
+    /// Returns true if two ranks disagreed in this context, and no call of this rank has ended with that error. The caller
+    /// reports it now.
+    pub(super) fn take_untold_mismatch(&mut self, ctx: u32) -> bool {
+        let revoked = self.revoked.get_mut(&ctx);
+        revoked.is_some_and(|revoked| {
+            let is_mismatch = matches!(revoked.from, Some((_, Why::Mismatch(..))));
+            is_mismatch && !revoked.void && mem::take(&mut revoked.untold)
+        })
+    }
+
     /// A call has ended with an error.
     pub(super) fn was_told(&mut self, (ctx, _): Key) {
         if let Some(revoked) = self.revoked.get_mut(&ctx) {
             revoked.untold = false;
+        }
+    }
+
+    /// The future of this call was dropped before it could tell that two ranks disagreed in it.
+    pub(super) fn was_not_told(&mut self, (ctx, tag): Key) {
+        if let Some(revoked) = self.revoked.get_mut(&ctx) {
+            let is_it = matches!(revoked.from, Some((first, Why::Mismatch(..))) if first == tag);
+            revoked.untold |= is_it;
         }
     }
 
@@ -413,6 +444,16 @@ impl Why {
             ErrorKind::Aborted { rank } => Self::GaveUp(world(rank)),
             ErrorKind::Closed => Self::Finished(me),
             _ => Self::GaveUp(me),
+        }
+    }
+
+    /// Of several pairs of ranks that disagree in one collective, all ranks name the same one in the end.
+    fn is_sooner_than(self, known: Self) -> bool {
+        match (self, known) {
+            (Self::Mismatch(one, other), Self::Mismatch(first, second)) => {
+                (one, other) < (first, second)
+            }
+            _ => false,
         }
     }
 

@@ -1,0 +1,433 @@
+//! Ranks that are about to leave compare which collectives they have called last on each communicator.
+//!
+//! The root of a broadcast completes without hearing from any other rank. If two ranks take themselves for the root of the same
+//! broadcast, and call no collective after it, only this comparison shows that.
+//!
+//! A rank that closes its runtime sends its last calls to the member one place behind it. A rank that has heard of the same calls
+//! in one round sends its own to a member twice as far away in the next one (dissemination: Hensgen, Finkel, Manber 1988). After
+//! ⌈log₂ size⌉ rounds each rank has heard of all, through others. A rank that does not close yet takes part as soon as it has
+//! called as many collectives. Ranks that find a difference revoke the communicator, so that all members hear of it.
+//!
+//! A difference is only looked for among the last [`CALLS`] calls: a message of an older one has arrived meanwhile,
+//! and shows the difference itself.
+
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    task::{Poll, Waker},
+};
+
+use ripstop_fabric::driver::Down;
+
+use super::{Told, calls::Why};
+use crate::{
+    engine::{Core, Engine},
+    error::ErrorKind,
+    group::Group,
+    proto::wire::{self, Base, Kind, LastCalls},
+};
+
+/// [`wire::CALLS`], as numbers of calls are.
+const CALLS: u32 = 16;
+const _: () = assert!(CALLS as usize == wire::CALLS);
+
+/// Communicators that this rank has dropped and still compares. The oldest are forgotten.
+const LEFT_MAX: usize = 64;
+
+/// Letters that are kept: a few rounds of a few communicators. A peer that sends more only makes this rank wait in vain.
+const LETTERS_MAX: usize = 256;
+
+/// The context of the collectives of the world.
+pub(super) const WORLD: u32 = 1;
+
+/// Rounds of the largest communicator that there can be.
+const ROUNDS_MAX: u32 = u32::BITS;
+
+/// What this rank knows of the last calls of others.
+pub(super) struct Comparisons {
+    /// True while this rank closes in good order, so that it calls no collective any more.
+    closing: bool,
+    /// Dropped communicators on which this rank has called collectives, by the context of those.
+    left: BTreeMap<u32, (Group, Window)>,
+    /// The last letter of each context and round, and its sender.
+    letters: BTreeMap<(u32, u32), (u32, LastCalls)>,
+    /// What this rank has sent, by context and round.
+    sent: BTreeMap<(u32, u32), (u32, bool)>,
+}
+
+/// The last calls of one rank on one communicator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    /// The number of the next call.
+    next: u32,
+    /// Halves of signatures, the last call's first; 0 where nothing is known.
+    sigs: [u32; wire::CALLS],
+}
+
+impl Window {
+    fn of(letter: &LastCalls) -> Self {
+        Self {
+            next: letter.next,
+            sigs: letter.sigs,
+        }
+    }
+
+    /// The half of a call's signature, or 0.
+    fn sig(&self, tag: u32) -> u32 {
+        let age = self.next.wrapping_sub(tag).wrapping_sub(1);
+        let sig = self.sigs.get(age as usize);
+        sig.copied().unwrap_or_default()
+    }
+
+    /// The calls that this window covers, the oldest first.
+    fn tags(&self) -> Range<u32> {
+        let first = self.next.saturating_sub(CALLS);
+        first..self.next
+    }
+
+    /// The first call of which both ranks know something, and not the same. If `both_end`, neither of the ranks calls any
+    /// collective after its last one, so that different numbers of calls are a difference.
+    fn difference(&self, other: &Self, both_end: bool) -> Option<u32> {
+        let differs = |tag: &u32| {
+            let (ours, theirs) = (self.sig(*tag), other.sig(*tag));
+            ours != theirs && ours != 0 && theirs != 0
+        };
+        let fewer = self.next.min(other.next);
+        let uneven = both_end && self.next != other.next;
+        self.tags()
+            .find(differs)
+            .or_else(|| uneven.then_some(fewer))
+    }
+}
+
+/// Half of a signature, never 0.
+fn half(sig: u64) -> u32 {
+    (wire::low_half(sig) ^ wire::low_half(sig >> 32)).max(1)
+}
+
+impl Comparisons {
+    pub(super) const fn new() -> Self {
+        Self {
+            closing: false,
+            left: BTreeMap::new(),
+            letters: BTreeMap::new(),
+            sent: BTreeMap::new(),
+        }
+    }
+
+    /// Returns true while this rank closes in good order.
+    pub(super) const fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// The members of a communicator that this rank has dropped, and on which it has called collectives.
+    pub(super) fn group(&self, ctx: u32) -> Option<&Group> {
+        self.left.get(&ctx).map(|(group, _)| group)
+    }
+}
+
+impl Engine {
+    /// Begins to compare all communicators with their members. `in_order`: this rank calls no collective any more. Returns false
+    /// if this rank has called no collective, and no peer that leaves has either.
+    pub(crate) fn begin_comparison(&mut self, in_order: bool) -> bool {
+        let contexts = self.core.compared_contexts();
+        if contexts.is_empty() {
+            return false;
+        }
+        self.core.programs.compared.closing = in_order;
+        self.compare_again();
+        true
+    }
+
+    /// Tells the peers once more: one that does not close yet may have called as many collectives meanwhile.
+    pub(crate) fn compare_again(&mut self) {
+        for ctx in self.core.compared_contexts() {
+            let sent = &mut self.core.programs.compared.sent;
+            sent.retain(|(of, _), _| *of != ctx);
+            self.core.compare(ctx);
+        }
+        self.flush();
+    }
+}
+
+impl Core {
+    /// The contexts of communicators on which this rank, or a peer that leaves, has called collectives.
+    fn compared_contexts(&self) -> Vec<u32> {
+        let state = &*self.programs;
+        let live = self.groups.contexts();
+        let live = live.filter(|ctx| !ctx.is_multiple_of(2) && state.calls.next(*ctx) > 0);
+        let left = state.compared.left.keys().copied();
+        let named = state.compared.letters.keys().map(|(ctx, _)| *ctx);
+        let mut all: Vec<u32> = live.chain(left).chain(named).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|ctx| self.group_of(*ctx).is_some_and(|group| group.len() > 1));
+        all
+    }
+
+    /// The last calls of this rank on a communicator.
+    fn last_calls(&self, ctx: u32) -> Window {
+        let state = &*self.programs;
+        let left = state.compared.left.get(&ctx);
+        let left = left.map_or_else(Window::default, |(_, window)| *window);
+        let next = state.calls.next(ctx).max(left.next);
+        let mut window = Window { next, ..left };
+        for tag in window.tags() {
+            let age = (next - tag - 1) as usize;
+            let running = state.calls.running((ctx, tag)).map(|running| running.sig);
+            let known = running.or_else(|| state.calls.sig_of_over((ctx, tag)));
+            window.sigs[age] = known.map_or_else(|| left.sig(tag), half);
+        }
+        window
+    }
+
+    /// This rank has dropped a communicator: what it has called there is compared when it leaves.
+    pub(in crate::engine) fn keep_calls(&mut self, ctx: u32, group: Group) {
+        let is_compared = !ctx.is_multiple_of(2) && group.len() > 1;
+        if !is_compared || self.programs.calls.next(ctx) == 0 {
+            return;
+        }
+        let window = self.last_calls(ctx);
+        let left = &mut self.programs.compared.left;
+        left.insert(ctx, (group, window));
+        if left.len() > LEFT_MAX {
+            // The world's stay: its ranks rely on them.
+            let oldest = left.keys().copied().find(|ctx| *ctx > WORLD);
+            oldest.map(|ctx| left.remove(&ctx));
+        }
+    }
+
+    /// Compares what has come of this communicator, and sends what is due.
+    pub(super) fn compare(&mut self, ctx: u32) {
+        if self.programs.calls.revoked_kind((ctx, u32::MAX)).is_some() {
+            return self.wake_for_words();
+        }
+        let me = self.programs.me;
+        let Some(group) = self.group_of(ctx) else {
+            return;
+        };
+        let Some(place) = group.local_of(me) else {
+            return;
+        };
+        let (ours, closing) = (self.last_calls(ctx), self.programs.compared.closing);
+        for (round, distance) in rounds(group.len()) {
+            let at = |place: usize| group.world_of(place % group.len());
+            let (to, from) = (at(place + distance), at(place + group.len() - distance));
+            let (Some(to), Some(from)) = (to, from) else {
+                return;
+            };
+            self.send_calls((ctx, round), to, &ours);
+            let letter = self.programs.compared.letters.get(&(ctx, round));
+            let letter = letter.filter(|(rank, _)| *rank == from);
+            let letter = letter.map(|(_, letter)| *letter);
+            let theirs = letter.as_ref().map(Window::of);
+            let is_closing = letter.is_some_and(|letter| letter.closing != 0);
+            let differs = theirs.and_then(|theirs| ours.difference(&theirs, closing && is_closing));
+            if let Some(tag) = differs {
+                let why = Why::Mismatch(from.min(me), from.max(me));
+                return self.revoke((ctx, tag), why);
+            }
+            let is_heard = is_closing || theirs.is_some_and(|theirs| theirs.next >= ours.next);
+            if !is_heard && self.peers.down(from).is_none() {
+                return;
+            }
+        }
+        self.wake_for_words();
+    }
+
+    /// Sends the last calls, unless the peer has them already.
+    fn send_calls(&mut self, (ctx, round): (u32, u32), to: u32, ours: &Window) {
+        let closing = self.programs.compared.closing;
+        let now = (ours.next, closing);
+        let before = self.programs.compared.sent.insert((ctx, round), now);
+        if before == Some(now) || self.peers.down(to).is_some() {
+            return;
+        }
+        let header = LastCalls {
+            base: Base::new(Kind::LastCalls),
+            ctx,
+            round,
+            next: ours.next,
+            closing: closing.into(),
+            sigs: ours.sigs,
+        };
+        self.peers.control(to, &header);
+    }
+
+    /// A peer that leaves, or that takes part in a comparison, says what it has called last.
+    pub(in crate::engine) fn handle_last_calls(&mut self, rank: u32, header: &LastCalls) {
+        let key = (header.ctx, header.round);
+        if header.ctx.is_multiple_of(2) || header.round >= ROUNDS_MAX {
+            self.refused += 1;
+            return;
+        }
+        if self.programs.calls.revoked_from(header.ctx).is_some() {
+            return self.tell_revoked(rank, header.ctx);
+        }
+        let compared = &mut self.programs.compared;
+        compared.letters.insert(key, (rank, *header));
+        if compared.letters.len() > LETTERS_MAX {
+            compared.letters.pop_last();
+        }
+        let closing = compared.closing;
+        if closing || self.last_calls(header.ctx).next >= header.next {
+            // Not yet: news of a difference may lie behind the letter. Its sender may have left since, and could not say any more
+            // what it has called.
+            self.programs.told.push(Told::Letter(header.ctx));
+        }
+    }
+
+    /// Ready when this rank has heard of the last calls of all others, as far as they still are there.
+    pub(crate) fn poll_compared(&mut self, waker: &Waker) -> Poll<()> {
+        for ctx in self.compared_contexts() {
+            self.compare(ctx); // Peers may have left meanwhile.
+            let polled = match self.programs.calls.revoked_from(ctx) {
+                Some(_) => self.poll_words(ctx, waker),
+                None if self.is_compared(ctx) => Poll::Ready(()),
+                None => self.wait_for_words(waker),
+            };
+            if polled.is_pending() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Returns the rank in front of this one if it has left without a letter about the world, and this rank knows of no
+    /// difference there. That rank has called no collective.
+    pub(crate) fn misses_a_letter(&self) -> Option<u32> {
+        let (me, size) = (self.programs.me, self.peers.size());
+        let from = (me + size - 1) % size;
+        let has_sent = self.programs.compared.letters.contains_key(&(WORLD, 0));
+        let is_revoked = self
+            .programs
+            .calls
+            .revoked_kind((WORLD, u32::MAX))
+            .is_some();
+        let has_called = self.last_calls(WORLD).next > 0;
+        let has_left = from != me && self.peers.down(from) == Some(Down::Finished);
+        (has_called && has_left && !has_sent && !is_revoked).then_some(from)
+    }
+
+    /// Revokes the world's collectives if [a letter is missing](Self::misses_a_letter).
+    pub(crate) fn blame_absent(&mut self) {
+        if let Some(rank) = self.misses_a_letter() {
+            let me = self.programs.me;
+            self.revoke((WORLD, 0), Why::Mismatch(rank.min(me), rank.max(me)));
+        }
+    }
+
+    /// Returns true if each round's letter has come, or its sender is down.
+    fn is_compared(&self, ctx: u32) -> bool {
+        if self.programs.is_void(ctx) {
+            return true;
+        }
+        let Some(group) = self.group_of(ctx) else {
+            return true;
+        };
+        let Some(place) = group.local_of(self.programs.me) else {
+            return true;
+        };
+        let next = self.last_calls(ctx).next;
+        rounds(group.len()).all(|(round, distance)| {
+            let from = group.world_of((place + group.len() - distance) % group.len());
+            let letter = self.programs.compared.letters.get(&(ctx, round));
+            let is_heard = letter.is_some_and(|(rank, letter)| {
+                Some(*rank) == from && (letter.closing != 0 || letter.next >= next)
+            });
+            is_heard || from.is_none_or(|from| self.peers.down(from).is_some())
+        })
+    }
+
+    /// Returns true if this rank has heard that two ranks called different collectives.
+    pub(crate) fn knows_of_mismatch(&self) -> bool {
+        !self.programs.calls.mismatches().is_empty()
+    }
+
+    /// Returns the error that two ranks called different collectives, if no call of this rank has ended with it. The caller
+    /// reports it now.
+    pub(crate) fn take_untold_mismatch(&mut self) -> Option<ErrorKind> {
+        let mut contexts = self.compared_contexts().into_iter();
+        let ctx = contexts.find(|ctx| self.programs.calls.take_untold_mismatch(*ctx))?;
+        let (ranks, calls) = self.disagreement(ctx)?;
+        let group = self.group_of(ctx)?;
+        let [rank, other] = ranks.map(|world| group.local_of(world).unwrap_or(world as usize));
+        Some(ErrorKind::Mismatch { rank, other, calls })
+    }
+}
+
+/// The rounds among so many ranks, and the distance in each.
+fn rounds(size: usize) -> impl Iterator<Item = (u32, usize)> {
+    let rounds = (0..ROUNDS_MAX).map(|round| (round, 1_usize << round));
+    rounds.take_while(move |(_, distance)| *distance < size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Window, half, rounds, wire};
+
+    /// What a rank has called, the first call first.
+    fn window(sigs: &[u64]) -> Window {
+        let mut window = Window {
+            next: u32::try_from(sigs.len()).expect("a few"),
+            ..Window::default()
+        };
+        for (kept, sig) in window.sigs.iter_mut().zip(sigs.iter().rev()) {
+            *kept = half(*sig);
+        }
+        window
+    }
+
+    #[test]
+    fn the_first_different_call_is_found() {
+        let ours = window(&[1, 2, 3, 4]);
+        assert_eq!(ours.difference(&ours, true), None);
+        assert_eq!(ours.difference(&window(&[1, 9, 9, 4]), false), Some(1));
+        let fewer = window(&[1, 2, 3]);
+        assert_eq!(ours.difference(&fewer, false), None);
+        assert_eq!(ours.difference(&fewer, true), Some(3));
+        assert_eq!(fewer.difference(&ours, true), Some(3));
+        assert_eq!(window(&[]).difference(&ours, true), Some(0));
+    }
+
+    #[test]
+    fn calls_that_one_rank_does_not_know_any_more_are_no_difference() {
+        let calls: Vec<u64> = (1..=40).collect();
+        let mut others = calls.clone();
+        others[40 - wire::CALLS - 1] = 99;
+        assert_eq!(window(&calls).difference(&window(&others), true), None);
+        others[40 - wire::CALLS] = 99;
+        let first = u32::try_from(40 - wire::CALLS).ok();
+        assert_eq!(window(&calls).difference(&window(&others), true), first);
+        let mut gaps = window(&calls);
+        gaps.sigs.fill(0);
+        assert_eq!(gaps.difference(&window(&others), true), None);
+    }
+
+    #[test]
+    fn a_forged_number_of_calls_is_no_panic() {
+        let ours = window(&[1, 2, 3]);
+        for next in [0, 1, 20, u32::MAX - 1, u32::MAX] {
+            let forged = Window { next, ..ours };
+            let found = ours.difference(&forged, true);
+            assert!(found.is_some_and(|tag| tag <= 3), "{next}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn each_rank_hears_of_all_others_in_the_rounds() {
+        for size in 1..40_usize {
+            let mut known = vec![0_u64; size];
+            (0..size).for_each(|rank| known[rank] = 1 << rank);
+            for (_, distance) in rounds(size) {
+                let before = known.clone();
+                (0..size).for_each(|rank| known[(rank + distance) % size] |= before[rank]);
+            }
+            assert!(
+                known
+                    .iter()
+                    .all(|known| known.count_ones() as usize == size)
+            );
+        }
+    }
+}

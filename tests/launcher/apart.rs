@@ -1,0 +1,172 @@
+//! Ranks that call different collectives and complete: they hear of it before they leave, at the latest.
+
+use ripstop::{Collectives, Comm, Result};
+
+use crate::{Ended, ended, launcher, roles};
+
+/// What the ranks call.
+const PART: &str = "LAUNCHER_TEST_PART";
+
+/// Runs the program; its exit code is that of the process.
+pub(crate) fn live() -> ! {
+    let code = format!("{:?}", main());
+    let digits = code.chars().filter(char::is_ascii_digit);
+    std::process::exit(digits.collect::<String>().parse().unwrap_or(99))
+}
+
+#[ripstop::main]
+async fn main(world: Comm) -> Result<()> {
+    play(&std::env::var(PART).unwrap_or_default(), world).await
+}
+
+async fn play(part: &str, world: Comm) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let mine = vec![me as u64; 4];
+    let is_last = me + 1 == size;
+    match part {
+        "bcast" => drop(world.bcast(me, mine).await?),
+        "one other bcast" => drop(world.bcast(if is_last { me } else { 0 }, mine).await?),
+        "bcast of a dropped communicator" => {
+            let half = world.dup().await?;
+            drop(world);
+            drop(half.bcast(me, mine).await?);
+        }
+        "forgotten bcast" => drop(world.bcast(me, mine)),
+        "bcast of another length" => {
+            let len = if is_last { 5 } else { 4 };
+            drop(world.bcast(me, vec![0_u64; len]).await?);
+        }
+        "bcast beside scan" => {
+            if is_last {
+                drop(world.bcast(me, mine).await?);
+            } else {
+                drop(world.scan(mine, ripstop::Sum).await?);
+            }
+        }
+        "one more" => {
+            world.barrier().await?;
+            if me == 0 {
+                drop(world.bcast(0, mine).await?);
+            }
+        }
+        "the only one" if me == 0 => drop(world.bcast(0, mine).await?),
+        "the only one" => {}
+        "the same" => all_of_them(&world).await?,
+        other => panic!("nothing is called {other}"),
+    }
+    Ok(())
+}
+
+/// Collectives in which some ranks hear from few others, as they should be called.
+async fn all_of_them(world: &Comm) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    drop(world.gather(size - 1, vec![me as u64; 3]).await?);
+    drop(world.all_gather(vec![me as u64; 3]).await?);
+    let half = world.split(Some(u32::from(me % 2 == 1)), 0).await?;
+    if let Some(half) = half {
+        drop(half.bcast(0, vec![0_u64; 100_000]).await?);
+    }
+    let twin = world.dup().await?;
+    drop(twin.bcast(0, vec![me as u64]));
+    drop(twin);
+    drop(world.bcast(0, vec![1_u8; 3]).await?);
+    Ok(())
+}
+
+fn run(part: &str, ranks: u32, envs: &[(&str, &str)]) -> Ended {
+    let mut command = launcher(ranks, &["--keep-going"]);
+    command.arg("--").arg(std::env::current_exe().unwrap());
+    command.args(roles::AS_RANK).env(roles::ROLE, "apart");
+    command.env(PART, part).envs(envs.iter().copied());
+    ended(command)
+}
+
+fn times() -> u32 {
+    let text = std::env::var("FATES").unwrap_or_default();
+    text.parse().unwrap_or(2)
+}
+
+/// Each rank ends with code 1, and names two ranks with what they called and where.
+#[track_caller]
+fn is_told_everywhere(part: &str, ranks: u32, envs: &[(&str, &str)]) {
+    let job = run(part, ranks, envs);
+    let what = format!(
+        "{part} on {ranks} ranks with {envs:?}: {}{}",
+        job.out, job.err
+    );
+    assert_eq!(job.code, Some(1), "{what}");
+    for rank in 0..ranks {
+        let its = format!("ripstop: rank {rank}: ");
+        let said: Vec<&str> = job.err.lines().filter(|line| line.contains(&its)).collect();
+        assert_eq!(said.len(), 1, "rank {rank}, {what}");
+        let both = said[0].matches(") at tests/launcher/apart.rs:").count();
+        assert!(
+            said[0].contains("do not call the same collective") && both == 2,
+            "{what}"
+        );
+    }
+}
+
+const APART: [&str; 6] = [
+    "bcast",
+    "one other bcast",
+    "bcast of a dropped communicator",
+    "forgotten bcast",
+    "bcast of another length",
+    "bcast beside scan",
+];
+
+#[test]
+fn ranks_that_call_different_collectives_last_all_hear_of_it_before_they_leave() {
+    for _ in 0..times() {
+        for part in APART {
+            for ranks in [2, 4, 8] {
+                is_told_everywhere(part, ranks, &[]);
+            }
+        }
+    }
+}
+
+#[test]
+fn they_hear_of_it_by_messages_without_an_agent_and_under_the_other_reactor_too() {
+    for envs in [
+        [("RIPSTOP_COLLECTIVES", "messages")],
+        [("RIPSTOP_PROGRESS", "inline")],
+        [("RIPSTOP_REACTOR", "epoll")],
+    ] {
+        for ranks in [2, 5] {
+            is_told_everywhere("bcast", ranks, &envs);
+        }
+    }
+}
+
+/// A rank that has left before cannot hear of it. The job fails all the same.
+#[test]
+fn a_collective_that_not_all_ranks_call_fails_the_job() {
+    for _ in 0..times() {
+        for (part, ranks) in [
+            ("one more", 2),
+            ("one more", 8),
+            ("the only one", 2),
+            ("the only one", 5),
+        ] {
+            let job = run(part, ranks, &[]);
+            assert!(
+                job.code != Some(0),
+                "{part} on {ranks} ranks: {}{}",
+                job.out,
+                job.err
+            );
+        }
+    }
+}
+
+#[test]
+fn ranks_that_call_the_same_collectives_leave_in_silence() {
+    for _ in 0..times() {
+        for ranks in [1, 2, 3, 4, 8] {
+            let job = run("the same", ranks, &[]);
+            assert_eq!((job.code, job.err.as_str()), (Some(0), ""), "{ranks} ranks");
+        }
+    }
+}
