@@ -1,4 +1,4 @@
-//! Peers that are gone, and what that means for everything that waits for them.
+//! Handling of peers that are down: everything that waits for them fails.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Core {
-    /// The peer is down: whatever waits for it ends.
+    /// Handles a peer that is down: fails everything that waits for it.
     pub(super) fn lose(&mut self, rank: u32, why: Down) {
         if !self.peers.fall(rank, why) {
             return;
@@ -36,34 +36,34 @@ impl Core {
         self.lose_windows(rank, why);
         self.recover_from(rank, why);
         if self.peers.grants().is_scarce() {
-            self.serve(); // what it held is for others
+            self.serve(); // gives its share of the room to other peers
         }
     }
 
-    /// Nothing comes from this peer any more, whatever it does.
+    /// Treats a peer as failed. Nothing is accepted from it any more.
     pub(crate) fn count_as_failed(&mut self, rank: u32) {
         self.lose(rank, Down::Failed);
     }
 
-    /// Whether a future waits for what only turns bring.
+    /// Returns true if a future waits for something that only turns bring.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.ops.which(|slot| slot.waker.is_some()).is_empty()
             || self.sleepers.are_waited_for()
             || self.windows.are_waited_for()
     }
 
-    /// Who is in this communicator.
+    /// Returns the members of this communicator.
     pub(super) fn members(&self, ctx: u32) -> Option<&Group> {
         self.groups.get(ctx)
     }
 
-    /// Whether this rank has dropped this communicator.
+    /// Returns true if this rank has dropped this communicator.
     pub(super) fn has_left(&self, ctx: u32) -> bool {
         self.groups.has_left(ctx)
     }
 
     fn lose_sends(&mut self, rank: u32, why: Down) {
-        // A put under way ends by the driver's word, which lets go of the buffer.
+        // A put in flight ends only when the driver reports it, because until then the driver uses the buffer.
         let lost = |life: &Life| {
             life.is_sending() && !matches!(life, Life::Putting { .. } | Life::Sharing { .. })
         };
@@ -75,7 +75,7 @@ impl Core {
         }
     }
 
-    /// Offers whose sender is gone cannot be received any more; whole messages can.
+    /// Drops the offers of a sender that is down, because they cannot be received any more. Whole messages still can.
     fn lose_offers(&mut self, rank: u32) {
         for index in self.messages.offers(|envelope| envelope.source == rank) {
             if let Some(place) = self.messages.get(index).place {
@@ -91,7 +91,7 @@ impl Core {
         let Self {
             matching, groups, ..
         } = self;
-        // When all others have finished, this rank may still send to itself (see `itself`).
+        // If all other ranks have finished, wildcard receives stay posted: this rank may still send to itself (see `itself`).
         let concerns = |want: &Want| match want.source {
             Some(source) => source == rank,
             None => {
@@ -110,13 +110,14 @@ impl Core {
         }
     }
 
-    /// The communicator whose receive from anybody is about to hear of a failure.
+    /// Returns the communicator of a wildcard receive that is about to report a failure.
     fn told(&mut self, op: OpId) -> Option<u32> {
         let about = self.ops.live(op).about;
         about.peer.is_none().then_some(about.ctx)
     }
 
-    /// A receive from any source hears of each failed member once; later receives wait for the others, this rank among them.
+    /// Returns the error of a wildcard receive, if a failed member has not been reported yet. Each one is reported to one
+    /// receive. Later receives wait for the remaining members, including this rank.
     pub(super) fn hopeless_any(&mut self, ctx: u32) -> Option<ErrorKind> {
         let news = self.untold.range((ctx, 0)..=(ctx, u32::MAX)).next();
         let news = news.copied()?;
@@ -124,7 +125,7 @@ impl Core {
         Some(down_kind(news.1, Down::Failed))
     }
 
-    /// Members of a communicator, for failures that concern receives from anybody. Several handles may join the same one.
+    /// Registers a handle of a communicator and its members, whose failures end wildcard receives. Several handles may exist.
     pub(crate) fn join_group(&mut self, ctx: u32, group: &Group) {
         if !self.groups.join(ctx, group) {
             return;
@@ -152,14 +153,14 @@ impl Core {
     }
 
     fn lose_landings(&mut self, rank: u32, why: Down) {
-        // A get under way ends by the driver's word, which lets go of the buffer.
+        // A get in flight ends only when the driver reports it, because until then the driver uses the buffer.
         let of_peer = |life: &Life| matches!(life, Life::Landing(landing) if landing.is_from(rank));
         for op in self.ops.which(|slot| of_peer(&slot.life)) {
             self.abandon(op, down_kind(rank, why));
         }
     }
 
-    /// An operation whose bytes were moving will not complete.
+    /// Fails an operation whose bytes were moving and will not all arrive.
     pub(super) fn abandon(&mut self, op: OpId, why: ErrorKind) {
         let slot = self.ops.live(op);
         let Life::Landing(landing) = slot.life else {
@@ -177,7 +178,7 @@ impl Core {
         self.release(op);
     }
 
-    /// The message whose bytes were to be in this operation's buffer does not exist any more.
+    /// Drops the message whose bytes should have arrived in this operation's buffer.
     fn drop_message_in(&mut self, op: OpId, sender: OpId) {
         let is_it = |body: &Body| matches!(body, Body::InOp { op: it, .. } if *it == op);
         let Some(index) = self.messages.find(is_it) else {
@@ -189,7 +190,8 @@ impl Core {
                 self.matching.withdraw(place);
                 self.messages.take(index);
             }
-            // Somebody has probed it: an offer of a sender that is gone, as which it fails when it is received.
+            // A probe has taken the message out of the queue. It becomes an offer of a sender that is down, so receiving it
+            // fails.
             None => {
                 let offered = Offered {
                     total: message.body.parcel().bytes(),
