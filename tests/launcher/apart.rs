@@ -1,10 +1,10 @@
-//! Ranks that call different collectives and complete: they hear of it before they leave, at the latest.
+//! Ranks that call different collectives and complete: they learn of it before they leave, at the latest.
 
 use ripstop::{Collectives, Comm, Result};
 
 use crate::{Ended, ended, launcher, roles};
 
-/// What the ranks call.
+/// The calls of the ranks.
 const PART: &str = "LAUNCHER_TEST_PART";
 
 /// Runs the program; its exit code is that of the process.
@@ -57,7 +57,7 @@ async fn play(part: &str, world: Comm) -> Result<()> {
     Ok(())
 }
 
-/// Collectives in which some ranks hear from few others, as they should be called.
+/// Correct collectives in which some ranks hear from few others.
 async fn all_of_them(world: &Comm) -> Result<()> {
     let (me, size) = (world.rank(), world.size());
     drop(world.gather(size - 1, vec![me as u64; 3]).await?);
@@ -86,7 +86,7 @@ fn times() -> u32 {
     text.parse().unwrap_or(2)
 }
 
-/// Each rank ends with code 1, and names two ranks with what they called and where.
+/// Each rank exits with code 1, and its error names two ranks with their calls and lines.
 #[track_caller]
 fn is_told_everywhere(part: &str, ranks: u32, envs: &[(&str, &str)]) {
     let job = run(part, ranks, envs);
@@ -140,7 +140,7 @@ fn they_hear_of_it_by_messages_without_an_agent_and_under_the_other_reactor_too(
     }
 }
 
-/// A rank that has left before cannot hear of it. The job fails all the same.
+/// A rank that has left before cannot learn of it. The job fails all the same.
 #[test]
 fn a_collective_that_not_all_ranks_call_fails_the_job() {
     for _ in 0..times() {

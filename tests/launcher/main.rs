@@ -1,6 +1,6 @@
 //! `ripstop run`, and start-up under it and under MPICH's launcher, with real processes.
 //!
-//! A rank is a shell, or this very program: [`roles::a_rank_of_a_job`] does what its environment says.
+//! A rank is a shell, or this very program: [`roles::a_rank_of_a_job`] takes its role from the environment.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,17 +24,17 @@ use roles::{AS_RANK, ROLE};
 
 const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
 
-/// Longer than any test takes, so that one which hangs ends with a message.
+/// Longer than any test takes, so that a test that hangs ends with a message.
 const GUARD: [&str; 2] = ["--timeout", "60"];
 
-/// `ripstop run -n RANKS OPTIONS -- sh -c SCRIPT`.
+/// Runs `ripstop run -n RANKS OPTIONS -- sh -c SCRIPT`.
 fn shell(ranks: u32, options: &[&str], script: &str) -> Command {
     let mut command = launcher(ranks, options);
     command.args(["--", "sh", "-c", script]);
     command
 }
 
-/// `ripstop run -n RANKS OPTIONS` of this program, as a rank that behaves as `role` says.
+/// Runs `ripstop run -n RANKS OPTIONS` of this program, as ranks with this role.
 fn role(ranks: u32, options: &[&str], role: &str) -> Command {
     let mut command = launcher(ranks, options);
     command

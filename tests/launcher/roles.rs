@@ -1,4 +1,4 @@
-//! What the ranks do.
+//! The roles of the ranks.
 
 use std::fs::File;
 
@@ -16,7 +16,7 @@ pub(crate) const AS_RANK: [&str; 4] = [
     "--quiet",
 ];
 
-/// Not a claim: what a rank does when a test above starts this program again.
+/// Not a claim: the entry point of a rank when a test above starts this program again.
 #[test]
 fn a_rank_of_a_job() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -67,7 +67,7 @@ fn play(role: &str, boot: &mut Boot) {
     }
 }
 
-/// Rank 1 is killed when all have met, and before it comes to its node's board.
+/// Rank 1 is killed after all have met, and before it comes to its node's board.
 fn die_before_arrival(mut boot: Boot) {
     let rank = boot.rank;
     if rank == 1 {
@@ -96,7 +96,7 @@ fn die_before_arrival(mut boot: Boot) {
     say(&mut out, &format!("rank {rank} heard of both"));
 }
 
-/// Says that it is a rank, and after a while that it is still there.
+/// Prints that it is a rank, and after a while that it still runs.
 fn stay(boot: Boot) {
     let runtime = Runtime::builder().boot(boot).init().unwrap();
     let mut out = File::options()
@@ -108,7 +108,7 @@ fn stay(boot: Boot) {
     say(&mut out, "outlived");
 }
 
-/// A short and a long value to the next rank and from the one before, twice.
+/// Sends a short and a long value to the next rank, and receives those of the one before, twice.
 fn exchange(boot: &mut Boot) -> String {
     for round in 0..2 {
         let value = |rank: u32| format!("{rank}-{round}-{}", "x".repeat(3000 * round));
@@ -131,7 +131,7 @@ fn exchange(boot: &mut Boot) -> String {
     )
 }
 
-/// One line in one write: ranks write to the same file.
+/// Writes one line in one write, because ranks write to the same file.
 fn say(into: &mut File, line: &str) {
     use std::io::Write;
     into.write_all(format!("{line}\n").as_bytes()).unwrap();
