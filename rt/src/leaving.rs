@@ -1,4 +1,6 @@
-//! What a rank does before it leaves its job: it compares which collectives it has called last with those of its peers.
+//! Comparison of the last collective calls with those of the peers, before a rank leaves its job.
+//!
+//! The runtime calls this when it closes. It finds ranks that called different collectives although none of the calls failed.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -14,16 +16,17 @@ use crate::{
     shared::Shared,
 };
 
-/// The longest that a rank waits for peers that say nothing, because they compute without a progress agent.
+/// Maximum time that a rank waits for silent peers, which may be computing without a progress agent.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Pauses after which the peers are told again.
+/// First and longest pause between two notifications of the peers.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(128)];
 
-/// Compares what this rank has called with what its peers have. `in_order`: it calls no collective any more.
+/// Compares the last collective calls of this rank with those of its peers. `in_order` is true if this rank calls no
+/// collective any more.
 ///
 /// # Errors
-/// `Mismatch`, if two ranks have called different collectives, and no call of this rank has ended with that error.
+/// `Mismatch` if two ranks have called different collectives, and no call of this rank has failed with that error.
 pub(crate) fn compare_calls(shared: &Arc<Shared>, in_order: bool) -> Result<()> {
     if !shared.with(|engine| engine.begin_comparison(in_order)) {
         return Ok(());
@@ -31,7 +34,7 @@ pub(crate) fn compare_calls(shared: &Arc<Shared>, in_order: bool) -> Result<()> 
     executor::block_on(shared, async {
         wait_for_all(shared).await;
         if shared.with(|engine| engine.core.misses_a_letter().is_some()) {
-            // What it has sent before it left has come by then.
+            // After this pause, messages that the missing peer sent before it left have arrived.
             executor::sleep(shared, PAUSES[0]).await;
             shared.with(|engine| engine.core.blame_absent());
         }
@@ -43,7 +46,7 @@ pub(crate) fn compare_calls(shared: &Arc<Shared>, in_order: bool) -> Result<()> 
     kind.map_or(Ok(()), |kind| Err(Error::new("close", kind)))
 }
 
-/// Before a rank ends without closing, because it heard that ranks called different collectives: tells the peers that.
+/// Notifies the peers that ranks called different collectives, before this rank ends without closing because of that.
 pub(crate) fn pass_news_on(shared: &Arc<Shared>) {
     if !shared.with(|engine| engine.core.knows_of_mismatch()) {
         return;
@@ -52,7 +55,7 @@ pub(crate) fn pass_news_on(shared: &Arc<Shared>) {
     executor::block_on(shared, async {
         let end = shared.clock.now() + LIMIT;
         let [mut pause, longest] = PAUSES;
-        // The pauses let this rank notice peers that have ended, to which it waits in vain to send.
+        // The pauses let this rank detect peers that have ended, which will never take its messages.
         while !shared.with(|engine| engine.core.has_said_all()) && shared.clock.now() < end {
             executor::sleep(shared, pause).await;
             pause = (pause * 2).min(longest);

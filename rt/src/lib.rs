@@ -1,4 +1,4 @@
-//! The runtime: reactor, operations, protocols, communicators.
+//! The runtime of Ripstop: reactor, operations, protocols and communicators.
 
 pub mod boot;
 pub mod buffer;
@@ -32,17 +32,17 @@ mod sync;
 mod threads;
 mod ways;
 
-/// What io_uring can do here, as a sentence, or why there is none and what would help.
+/// Returns a text about what io_uring can do on this machine, or the reason why it does not work and what would help.
 ///
 /// # Errors
-/// Not an error of the program: then the reactor sleeps by epoll.
+/// This is not an error of the program: the reactor then sleeps with epoll.
 pub fn io_uring() -> std::result::Result<String, String> {
     let caps = reactor::probe().uring?;
     let futex = if caps.futex { "with" } else { "without" };
     Ok(format!("works, {futex} waiting on futex words"))
 }
 
-/// What the macros expand to. Not for users.
+/// Items that the macros expand to. Not for users.
 #[doc(hidden)]
 pub mod __private {
     pub use bytemuck;
@@ -60,7 +60,7 @@ pub mod __private {
     };
 }
 
-/// What `#[ripstop::main(tokio)]` makes of a rank's function.
+/// Expansion of a rank's function under `#[ripstop::main(tokio)]`.
 #[cfg(feature = "tokio")]
 #[doc(hidden)]
 #[macro_export]

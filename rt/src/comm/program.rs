@@ -64,7 +64,7 @@ const WORDS_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Turn {
     call: Call,
-    /// True if the collective begins only when all earlier ones of this rank have begun.
+    /// True if the collective may begin late, after collectives with later positions. It then uses no task lists.
     waits: bool,
     promise: Option<Promise>,
 }
@@ -135,10 +135,11 @@ impl Comm {
         }
     }
 
-    /// Like [`reserve_collective`](Self::reserve_collective), but the collective begins only when all earlier ones have
-    /// begun.
-    /// Collectives with later positions may have been called before. Adapter task lists tell collectives apart only by
-    /// the order in which they begin, so beginning out of order would take messages of another collective.
+    /// Like [`reserve_collective`](Self::reserve_collective), for a collective that may begin late, after collectives with
+    /// later positions.
+    ///
+    /// It uses no adapter task lists. These tell collectives apart only by the order in which they begin, so a late one would
+    /// take messages of another collective. A runtime that is being closed waits for it.
     #[doc(hidden)]
     #[track_caller]
     pub fn promise_collective(&self) -> Turn {
@@ -246,9 +247,10 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// Lets the collective complete in the background. Same as dropping it.
     pub fn detach(self) {}
 
-    /// Makes the collective progress only when it is polled, as without offload. This is the baseline for comparisons,
-    /// like the setting `RIPSTOP_COLLECTIVES=host`. Dropping the future lets the collective complete in the background
-    /// again.
+    /// Makes the collective progress only when it is polled, as without offload.
+    ///
+    /// This is the baseline for comparisons, like the setting `RIPSTOP_COLLECTIVES=host`. Dropping the future lets the
+    /// collective complete in the background again.
     #[doc(hidden)]
     pub fn hosted(mut self) -> Self {
         if let Some(flight) = &mut self.flight
@@ -390,6 +392,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 
 impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
     /// Sends everything that can go by cells, then looks once for what has arrived.
+    ///
     /// A rank that is ahead of its receivers waits a moment for them, because sending messages to the slower ranks
     /// would cost both sides more.
     #[inline]
