@@ -1,5 +1,6 @@
-//! What comes from the driver. All of it is checked: a header of the wrong length, an unknown kind or a stale name is counted
-//! and dropped.
+//! Handles arrivals and completions from the driver, as its [`Sink`].
+//!
+//! All headers are checked. A message with a header of the wrong length, an unknown kind or a stale name is counted and dropped.
 
 use ripstop_fabric::driver::{Down, Failure, Payload, Peer as Rank, Sink, Token};
 
@@ -41,7 +42,8 @@ impl Sink for Core {
 
     fn placed(&mut self, token: Token, from: Rank, header: &[u8], body: Payload<'_>) {
         let op = OpId::unpack(token.0);
-        // Its own message finds it as any other does; what is for somebody else is copied before anything else is written there.
+        // The driver placed the message into the buffer of `op`. If it matches `op`, it is received like any other message. If it
+        // belongs to another receive, it is copied out before anything else is written to this buffer.
         self.take_over_buffer(op);
         self.message(from, header, body);
         self.settle(op);
@@ -94,7 +96,7 @@ impl Sink for Core {
             Life::Landing(landing) if landing.shared => Way::Share,
             Life::Landing(_) => Way::Get,
             Life::Claiming { .. } => {
-                slot.life = Life::Offered; // the receiver gets it all, or is gone
+                slot.life = Life::Offered; // the receiver gets all bytes itself, or has failed
                 return;
             }
             Life::Sharing { receiver } => Way::Rear(*receiver),
@@ -108,7 +110,7 @@ impl Sink for Core {
             .or_else(|| matches!(why, Failure::PeerDown).then_some(Down::Failed));
         match (way, down) {
             (_, Some(down)) => self.abandon(op, down_kind(partner, down)),
-            // The fabric or the kernel refuses this way (a container without process_vm_readv, say): there is another.
+            // The fabric or the kernel refuses this transfer, as in a container without process_vm_readv. Use another way.
             (Way::Get, None) => self.ask_for_fragments(op),
             (Way::Put(receiver), None) => self.fall_back(op, receiver),
             (Way::Share, None) => self.share_broken(op),
@@ -136,7 +138,7 @@ impl Sink for Core {
     }
 }
 
-/// What a one-sided command was for.
+/// Purpose of a one-sided command that failed.
 enum Way {
     Get,
     Put(OpId),
@@ -147,7 +149,7 @@ enum Way {
 }
 
 impl Core {
-    /// Credits and order. Says whether the message is next.
+    /// Handles credits and order. Returns true if the message is the next one and must be handled now.
     #[inline]
     fn handle_base(
         &mut self,
@@ -178,7 +180,7 @@ impl Core {
         let now = self.now.nanos();
         let peer = self.peers.contact(rank);
         let Some(channel) = &mut peer.channel else {
-            return false; // it is down, and what it says comes too late
+            return false; // the peer is down, and its messages arrive too late
         };
         let was_full = channel.is_full();
         match kind {
@@ -190,15 +192,15 @@ impl Core {
             Kind::Ack | Kind::Nack => None,
             _ => Some(channel.accept(base.seq, || (header.to_vec(), body.to_vec()))),
         };
-        let opened = was_full && !channel.is_full(); // also for what lines of windows hold
+        let opened = was_full && !channel.is_full(); // there is also room for messages that windows hold back
         self.peers.stir(rank);
         if opened || verdict.is_some() {
-            self.peers.mark(rank); // it is owed an answer
+            self.peers.mark(rank); // its message must be acknowledged, or queued messages can leave
         }
         verdict == Some(Verdict::Deliver)
     }
 
-    /// Messages that came before their turn.
+    /// Handles messages that arrived out of order and whose turn has come.
     #[inline]
     fn handle_early(&mut self, rank: u32) {
         if !self.peers.reliable {
@@ -278,14 +280,14 @@ impl Core {
             Kind::Locked => read(header).map(|header| self.handle_locked(rank, &header)),
             Kind::Unlock => read(header).map(|header| self.handle_unlock(rank, &header)),
             Kind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
-            Kind::Ping | Kind::Pong | Kind::Gone | Kind::Death => None, // nobody watches here
+            Kind::Ping | Kind::Pong | Kind::Gone | Kind::Death => None, // the driver detects failures itself, so the engine does not ping
         };
         if understood.is_none() {
             self.refused += 1;
         }
     }
 
-    /// Straight to the receive that waits for it, in one piece of code: calls would cost a tenth of it.
+    /// Delivers a whole message to the receive that waits for it. All in one function, because calls would add a tenth to its time.
     #[inline(always)]
     fn handle_eager(&mut self, rank: u32, header: &Eager, body: Payload<'_>) {
         let envelope = Envelope {
@@ -347,14 +349,14 @@ impl Core {
         }
     }
 
-    /// A message that comes when this rank receives no more.
+    /// Turns away a message that arrives when this rank receives no more.
     #[cold]
     fn refuse(&mut self, envelope: Envelope, sig: u64, parcel: &Parcel<'_>) {
         self.note_unreceived(envelope, sig, parcel.bytes());
         self.turn_away(envelope.source, parcel);
     }
 
-    /// A message that nobody waits for is stored, if its sender has room. Says whether it is.
+    /// Stores an unexpected message if its sender has credits for it. Returns true if it is stored.
     pub(super) fn wait(
         &mut self,
         envelope: Envelope,
@@ -379,7 +381,7 @@ impl Core {
         true
     }
 
-    /// A message that the receive it matched cannot take goes to the next that matches, or waits.
+    /// Fails a receive that cannot take the message it matched. The message goes to the next matching receive, or is stored.
     #[cold]
     fn reject(
         &mut self,
@@ -405,7 +407,7 @@ impl Core {
         self.put_back(message, arrival);
     }
 
-    /// The receiver of our offer wants the bytes its own way.
+    /// Sends the bytes of an offer of this rank in the way that the receiver chose: as a put or as fragments.
     fn handle_accept(&mut self, rank: u32, header: &Accept) {
         let Some(slot) = self.sending_to(rank, header.sender) else {
             return;
@@ -458,7 +460,7 @@ impl Core {
         }
     }
 
-    /// The sender has put everything.
+    /// Completes a receive whose sender has put all bytes.
     fn handle_landed(&mut self, rank: u32, header: &About) {
         let Some(slot) = self.ops.get(header.op) else {
             return;
@@ -497,7 +499,7 @@ impl Core {
         };
         let message = self.messages.get(index);
         let Some(place) = message.place else {
-            message.recalled = true; // it was probed, and who holds it decides
+            message.recalled = true; // a probe holds it, and decides whether it is still received
             return;
         };
         self.matching.withdraw(place);
@@ -511,18 +513,18 @@ impl Core {
         let Some(slot) = self.sending_to(rank, header.op) else {
             return;
         };
-        let life = std::mem::replace(&mut slot.life, Life::Offered); // refused: it has been matched, and will complete
+        let life = std::mem::replace(&mut slot.life, Life::Offered); // if refused, the offer was matched and will complete
         let why = slot.take_why();
         if header.status == wire::OK
             && matches!(life, Life::Withdrawing)
             && let Some(why) = why
         {
-            self.handle_met(rank, header.op); // if it was out of turn
+            self.handle_met(rank, header.op); // in case it was offered out of turn
             self.land(header.op, Err(why));
         }
     }
 
-    /// The put failed: fragments always work.
+    /// Sends a message as fragments after its put failed. Fragments always work.
     fn fall_back(&mut self, op: OpId, receiver: OpId) {
         let slot = self.ops.live(op);
         slot.life = Life::Fragmenting { receiver, sent: 0 };
@@ -532,7 +534,7 @@ impl Core {
         }
     }
 
-    /// One of our sends whose offer this peer has.
+    /// Returns a send of this rank whose offer this peer has.
     fn sending_to(&mut self, rank: u32, op: OpId) -> Option<&mut crate::ops::Slot> {
         let slot = self.ops.get(op)?;
         let offered = matches!(

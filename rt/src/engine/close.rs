@@ -1,4 +1,7 @@
-//! The end of a runtime: sends complete, nothing is received any more.
+//! The end of a runtime: completes all sends, receives no more, and releases the driver.
+//!
+//! [`Runtime::close`](crate::Runtime::close) and the drop of a runtime call it: [`Engine::begin_close`], then turns until
+//! [`Engine::is_closed`], then [`Engine::shut`].
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -19,10 +22,10 @@ use crate::{
 };
 
 impl Engine {
-    /// From now on nothing is received; what waits to be received is turned away.
+    /// Stops receiving: posted receives fail, and unexpected messages are refused.
     ///
-    /// Programs under way are carried to their ends first: peers wait for what this rank does in them. So are those that have
-    /// their places and are still to begin.
+    /// Collectives in flight are completed first, because peers wait for this rank's part in them. So are promised collectives,
+    /// which have their place in the order and have not begun yet.
     pub(crate) fn begin_close(&mut self) {
         let core = &mut self.core;
         core.leaving = core.programs.any() || core.promised > 0;
@@ -47,7 +50,7 @@ impl Engine {
         self.flush();
     }
 
-    /// Whether every send has been received or refused, and every answer has left.
+    /// Returns true if every send was received or refused, and every answer has left.
     pub(crate) fn is_closed(&mut self) -> bool {
         if self.core.leaving {
             self.begin_close();
@@ -63,15 +66,15 @@ impl Engine {
             && self.core.has_said_all()
             && self.core.wanted.is_empty()
             && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
-            // A driver may hold messages back: then it is not ready to sleep.
+            // A driver that still holds messages back is not ready to sleep.
             && self.driver.arm() == Armed::Ready
     }
 }
 
-/// The driver of a runtime that is closed.
+/// The driver of a closed runtime, kept while this rank can still store to memory of its peers.
 pub(super) struct Kept {
     driver: Option<Box<dyn Driver>>,
-    /// The runtime went in a panic, and peers are to hear so.
+    /// True if the runtime was dropped in a panic, so that peers must see this rank as failed.
     failed: bool,
 }
 
@@ -79,7 +82,8 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let driver = self.driver.take();
         if self.failed && !thread::panicking() {
-            // A driver knows by the panic that unwinds when it is dropped. No hook is called for this one.
+            // A driver reports a failure if it is dropped while a panic unwinds. `resume_unwind` starts one without calling the
+            // panic hook.
             let _unwound = catch_unwind(AssertUnwindSafe(move || {
                 let _dropped = driver;
                 resume_unwind(Box::new(()));
@@ -89,7 +93,7 @@ impl Drop for Kept {
 }
 
 impl Engine {
-    /// Nothing of ours stores to memory of others any more: then the driver of a runtime that is closed goes.
+    /// Releases the kept driver of a closed runtime once no epoch or lock of this rank can store to memory of peers.
     pub(super) fn let_kept_go(&mut self) {
         if self.kept.is_some() && !self.core.may_store() {
             let kept = self.kept.take();
@@ -97,10 +101,10 @@ impl Engine {
         }
     }
 
-    /// Lets go of the driver: peers see that this rank has left. What is still called afterwards ends in `Closed`.
+    /// Drops the driver, so that peers see that this rank has left. Operations started afterwards fail with `Closed`.
     pub(crate) fn shut(&mut self) {
         if self.core.ended {
-            return; // closed in a panic that then drops the runtime
+            return; // already closed, in a panic that now drops the runtime
         }
         self.core.closing = true;
         self.turn_invitations_down();
@@ -108,7 +112,7 @@ impl Engine {
         let gone = Gone(self.driver.caps().clone());
         let driver = std::mem::replace(&mut self.driver, Box::new(gone));
         self.core.windows.end_ledgers();
-        // Peers that see it go take memory back that epochs of ours may still store to.
+        // A peer that sees the driver end takes its memory back, and open epochs of this rank may still store to that memory.
         if self.core.may_store() {
             self.kept = Some(Box::new(Kept {
                 driver: Some(driver),
@@ -122,22 +126,23 @@ impl Engine {
         let Self { core, .. } = self;
         for op in core.ops.which(|slot| !slot.life.is_done()) {
             let slot = core.ops.live(op);
-            // Nobody asks for it any more, and only the driver's end is as good as its word.
+            // The buffer is lent to a driver that is kept. No turn will recall it any more, so only the end of the driver would
+            // make the buffer safe to return: leak it.
             if slot.lent && keeps {
                 core.wakers.extend(slot.leak());
                 continue;
             }
             slot.lent = false;
             match slot.life {
-                // In a panic we do not wait for the peer, which may still write to this buffer: nobody gets it back.
+                // In a panic this rank does not wait for the peer, which may still write to this buffer. So it is leaked.
                 Life::Landing(landing)
                     if (landing.invited || landing.shared) && !landing.fragments =>
                 {
                     core.wakers.extend(slot.leak());
                 }
-                // Peers who can still get it do not know that this rank has failed.
+                // Peers do not know yet that this rank has failed, and can still get bytes from the buffer.
                 life if failed && life.is_offered() => core.wakers.extend(slot.leak()),
-                Life::Running => {} // ended below, unless somebody may still write to its memory
+                Life::Running => {} // `end_programs` ends it, unless a peer may still write to its memory
                 Life::Posted(posted) => {
                     core.matching.unpost(posted);
                     core.land(op, Err(ErrorKind::Closed));
@@ -158,14 +163,16 @@ impl Core {
         !self.peers.any_marked() && self.peers.unacked().next().is_none()
     }
 
-    /// A collective has its place, and begins later. Whether close waits for it: not where it is under way.
+    /// Announces a collective that has its place in the order and begins later. Returns true if the close of the runtime will
+    /// wait for it, and false if the runtime is already closing.
     pub(crate) fn promise(&mut self) -> bool {
         let may = !(self.closing || self.leaving);
         self.promised += usize::from(may);
         may
     }
 
-    /// Offers that are in a probe's hands: their senders may be whom we wait for to go.
+    /// Refuses the offers that probes hold. Their senders may wait for an answer before they leave, while this rank waits for
+    /// them.
     fn refuse_held(&mut self) {
         for index in self.messages.offers(|_| true) {
             let message = self.messages.get(index);
@@ -176,7 +183,7 @@ impl Core {
         }
     }
 
-    /// A message that nobody will receive: its sender is told, or gets its credits back.
+    /// Turns away a message that will not be received: refuses an offer, or returns the credits of an eager message.
     pub(super) fn turn_away(&mut self, source: u32, parcel: &Parcel<'_>) {
         if let Some(bytes) = parcel.uninvited() {
             self.pay_back(source, bytes);

@@ -1,4 +1,4 @@
-//! The communicators of a runtime, by context: few, and looked for only when a peer goes.
+//! The communicators that this rank is in, by context. There are few, and they are searched only when a peer fails or leaves.
 
 use std::ops::Range;
 
@@ -6,9 +6,10 @@ use crate::group::Group;
 
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// Sorted: in a list the first communicator costs a rank of a large simulation a tenth of what it costs in a tree.
+    /// Sorted by context. In a vector the first communicator takes a tenth of the memory that it takes in a tree, which matters in
+    /// large simulations.
     joined: Vec<Joined>,
-    /// Halves of the even contexts that this rank was in and will not be in again, in sorted ranges that do not touch.
+    /// Even contexts that this rank has left for good, divided by 2, as sorted ranges that do not touch.
     left: Vec<Range<u32>>,
 }
 
@@ -20,19 +21,19 @@ struct Joined {
 }
 
 impl Groups {
-    /// Who is in this communicator. O(log communicators).
+    /// Returns the members of this communicator. O(log communicators).
     pub(super) fn get(&self, ctx: u32) -> Option<&Group> {
         let at = self.place(ctx).ok()?;
         Some(&self.joined[at].group)
     }
 
-    /// A handle joins. `true`: it is the first of this communicator.
+    /// Adds a handle of a communicator. Returns true if it is the first.
     pub(super) fn join(&mut self, ctx: u32, group: &Group) -> bool {
         let place = self.place(ctx);
         let at = place.unwrap_or_else(|at| at);
         if place.is_err() {
             let group = group.clone();
-            // The world and its collectives are all that most ranks ever have.
+            // Most ranks only ever have the world's two contexts, one for messages and one for collectives.
             if self.joined.is_empty() {
                 self.joined.reserve_exact(2);
             }
@@ -49,7 +50,7 @@ impl Groups {
         place.is_err()
     }
 
-    /// A handle leaves. Returns the members if it was the last one.
+    /// Removes a handle of a communicator. Returns the members if it was the last handle.
     pub(super) fn leave(&mut self, ctx: u32) -> Option<Group> {
         let at = self.place(ctx).ok()?;
         self.joined[at].handles -= 1;
@@ -61,12 +62,12 @@ impl Groups {
         Some(joined.group)
     }
 
-    /// The contexts of all communicators that this rank is in.
+    /// Returns the contexts of all communicators that this rank is in.
     pub(super) fn contexts(&self) -> impl Iterator<Item = u32> {
         self.joined.iter().map(|joined| joined.ctx)
     }
 
-    /// Whether this rank was in this communicator, whose messages have this context, and will not be again. O(log ranges).
+    /// Returns true if this rank has left the communicator with this message context for good. O(log ranges).
     pub(super) fn has_left(&self, ctx: u32) -> bool {
         if self.left.is_empty() || !ctx.is_multiple_of(2) {
             return false;
@@ -77,7 +78,7 @@ impl Groups {
     }
 
     fn note_left(&mut self, ctx: u32) {
-        // There may be another handle of the world later.
+        // The world's context can be joined again: a later call may make another handle of it.
         if ctx == 0 || !ctx.is_multiple_of(2) {
             return;
         }
@@ -94,7 +95,7 @@ impl Groups {
         self.left.insert(after, new);
     }
 
-    /// The communicators that this rank is in.
+    /// Returns the contexts of the communicators that have `rank` as a member.
     pub(super) fn with(&self, rank: u32) -> impl Iterator<Item = u32> {
         self.joined
             .iter()

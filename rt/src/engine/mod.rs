@@ -1,11 +1,11 @@
-//! Where operations, protocols and drivers meet; nothing else knows all three.
+//! The engine of one runtime: connects operations, protocols and the driver. No other module knows all three.
 //!
 //! Budget of a small message, from `send` to `post` and from arrival to wake: no allocation, no system call, one uncontended
 //! lock each. `ripstop perf` counts them for each message.
 //!
-//! The driver hands arrivals to [`Core`], which may not call the driver back: what it wants done goes to [`Core::wanted`], to a
-//! peer's queues, and is done by [`Engine::flush`] right after. Wakers and buffers of forgotten operations are collected, and
-//! woken and dropped by the caller when it holds no lock.
+//! The driver hands arrivals to [`Core`], which must not call the driver back. It puts commands into [`Core::wanted`] and into
+//! the queues of peers, and [`Engine::flush`] posts them right after. Wakers and the buffers of detached operations are
+//! collected. The caller wakes and drops them when it holds no lock, because both run code of the application.
 
 mod arrive;
 mod close;
@@ -72,86 +72,86 @@ use crate::{
     reactor::{TimerId, Timers, Watch},
 };
 
-/// Arrivals and completions taken in one turn; more would keep the lock too long from those who submit.
+/// Arrivals and completions handled in one turn. With more, threads that submit operations would wait too long for the lock.
 const ARRIVALS_MAX: u32 = 64;
 
 /// The engine of one runtime; used by one thread at a time.
 pub(crate) struct Engine {
     driver: Box<dyn Driver>,
-    /// The driver of a runtime that is closed, for as long as epochs may store to memory of others.
+    /// Driver of a closed runtime, kept while epochs of this rank can store to memory of peers.
     kept: Option<Box<Kept>>,
     pub(crate) core: Core,
     pub(crate) watch: Watch,
 }
 
-/// Everything but the driver.
+/// The state of an engine without its driver. It is the driver's sink of arrivals and completions.
 pub(crate) struct Core {
     pub(crate) ops: Ops,
     matching: Matching<OpId, u32>,
     messages: Messages,
     peers: Peers,
     paths: Paths,
-    /// Buffers of so many bytes and more are lent to the driver, whose adapter matches tags.
+    /// Least length in bytes of a receive buffer that is lent to the driver. `None` if its adapter does not match tags.
     lends: Option<usize>,
-    /// One-sided commands that wait to be posted.
+    /// One-sided commands that are not posted yet.
     wanted: Vec<Wanted>,
     shares: share::Shares,
     meeting: Option<meeting::Meeting>,
     exposed: exposed::Exposed,
-    /// Long messages are moved by both ends, when they go one way only.
+    /// True if both ends move a long message together, while messages go in one direction only.
     shares_long: bool,
-    /// Our own offers that are out: while there are any, both ends have enough to do.
+    /// Sends of this rank whose offer has no answer yet. While there are any, both ends are busy, so that no message is shared.
     offers: usize,
     groups: groups::Groups,
-    /// Whom to ask for messages that have not come.
+    /// Tracks which senders to ask for messages that have not arrived.
     seeker: Seeker,
-    /// A sought message that no receive waited for, but a probe.
+    /// A message sought for a probe, not for a receive.
     parked: Option<Box<seek::Parked>>,
     timers: Timers,
     sleepers: sleeper::Sleepers,
-    /// The driver does not say who has died, so those that are waited for are watched.
+    /// True if the driver does not detect failed peers, so that the engine pings the peers it waits for.
     watches: bool,
-    /// The driver has cells.
+    /// True if collectives may use the driver's cells.
     cells: bool,
     liveness: Option<Box<liveness::Liveness>>,
-    /// How it is known of the ranks that have failed.
+    /// Failed ranks, and how each failure was detected.
     pub(crate) evidence: Arc<KnownFailures>,
-    /// Something began to wait since the last turn.
+    /// True if an operation began to wait since the driver was last told which peers are waited for.
     waits: bool,
-    /// Failed members of which no receive from anybody has heard, by communicator.
+    /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
     untold: BTreeSet<(u32, u32)>,
     own_wait: Option<Box<itself::OwnWait>>,
     unreceived: Option<Box<unreceived::Unreceived>>,
-    /// Since when tables are larger than they need to be.
+    /// Time since which tables have been larger than they need to be.
     bloated_since: Option<Time>,
     shrinks_after: Time,
     programs: program::Programs,
     recovery: recovery::Recovery,
-    /// Some communicator was revoked: sends have to ask which.
+    /// True if a communicator was revoked, so that each send must check its own.
     revokes: bool,
     windows: window::Windows,
-    /// Receives no more as soon as the programs under way and promised are over, and begins no others then.
+    /// True while a closing runtime still completes the programs that are in flight or promised. No other program may begin.
     leaving: bool,
-    /// Collectives that have their places and were not begun yet.
+    /// Collectives that have their place in the order and have not begun yet.
     pub(crate) promised: usize,
-    /// This rank receives no more.
+    /// True once this rank receives no more.
     closing: bool,
-    /// There is no driver any more.
+    /// True once the driver is released.
     ended: bool,
-    /// Messages that made no sense.
+    /// Malformed or stale messages that were dropped.
     pub(crate) refused: u64,
     pub(crate) wakers: Vec<Waker>,
     pub(crate) garbage: Vec<Held>,
-    /// To be done with no lock held, and then to be [reported](Engine::done).
+    /// Jobs to run with no lock held. Each is then [reported](Engine::done) to the engine.
     pub(crate) jobs: Vec<Job>,
     now: Time,
-    /// One-sided commands at the driver.
+    /// One-sided commands in flight at the driver.
     moving: usize,
     /// Called with each peer that failed.
     pub(crate) on_failure: Option<OnFailure>,
 }
 
-/// Hears the rank of each peer that failed, before the application can.
+/// Called with the rank of each failed peer, before the application can learn of the failure.
 pub(crate) type OnFailure = Box<dyn Fn(u32) + Send>;
 
 /// A one-sided command for the operation that owns the local memory.
@@ -173,19 +173,19 @@ enum Wanted {
         claim: RemoteRegion,
         receiver: OpId,
     },
-    /// Not a command: half of the bytes, and the other half for the sender.
+    /// Not a command: gets the front half of a message, while its sender puts the rear half.
     Share { op: OpId, key: RemoteRegion },
-    /// Not a command: a key for the sender to put to, if the driver can make one.
+    /// Not a command: sends the sender a key to put to, if the driver can make one.
     Invite { op: OpId },
-    /// Not a command: an offer out of turn.
+    /// Not a command: sends an offer ahead of earlier messages, because the receiver asked for it.
     Answer { op: OpId, first: bool },
-    /// Not a command: the buffer of a receive, which is lent.
+    /// Not a command: takes the lent buffer of a receive back from the driver.
     Recall { op: OpId },
-    /// Not a command: a window's first word to a neighbour.
+    /// Not a command: introduces a window to a neighbor.
     Greet { id: WindowId, rank: u32 },
-    /// A name is given to no region any more.
+    /// Withdraws the name of a memory region.
     Unname { name: u64 },
-    /// No operation waits for it.
+    /// Adds to a counter of a peer. No operation waits for this command.
     Count {
         rank: u32,
         counter: RemoteCounter,
@@ -194,7 +194,7 @@ enum Wanted {
 }
 
 impl Wanted {
-    /// The rank that it goes to, where no operation of ours says so.
+    /// Returns the target rank of a command that belongs to no operation.
     fn peer(&self) -> Option<u32> {
         match self {
             Self::Greet { rank, .. } | Self::Count { rank, .. } => Some(*rank),
@@ -203,18 +203,18 @@ impl Wanted {
     }
 }
 
-/// How an engine is set up.
+/// Parameters of an engine.
 pub(crate) struct EngineSetup {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) paths: Paths,
-    /// What one runtime may hold of unexpected messages, all peers together.
+    /// Limits of the unexpected messages that a runtime holds, of all peers together.
     pub(crate) store: Store,
-    /// Both ends of a message may work on it at the same time: each rank has a processor.
+    /// True if both ends may move a message at the same time, because each rank has a processor.
     pub(crate) shares_long: bool,
-    /// Decides what is left to chance; another one for each rank.
+    /// Seed of random choices, different on each rank.
     pub(crate) seed: u64,
-    /// Nanoseconds of silence after which a peer is pinged, where the driver does not say who has died.
+    /// Nanoseconds of silence after which a peer is pinged. Used only if the driver does not detect failed peers.
     pub(crate) detect: u64,
 }
 
@@ -281,7 +281,7 @@ impl Engine {
         }
     }
 
-    /// One turn: what came, what it asks for, what is late. Returns how many events there were.
+    /// Makes one turn: handles arrivals, expired timers and queued commands. Returns the number of events.
     #[inline]
     pub(crate) fn turn(&mut self, now: Time) -> u32 {
         self.core.now = now;
@@ -303,7 +303,7 @@ impl Engine {
         events
     }
 
-    /// Whether it is safe to sleep.
+    /// Arms the driver for a sleep. Returns `Busy` if there is still work to do, so that the caller must not sleep.
     pub(crate) fn arm(&mut self) -> Armed {
         if self.core.has_work() {
             return Armed::Busy;
@@ -312,7 +312,8 @@ impl Engine {
         if self.driver.arm() == Armed::Busy {
             return Armed::Busy;
         }
-        // Cells do not make a driver busy, but whoever fills one from here on rings.
+        // A filled cell does not make the driver busy, so look once more after arming. A peer that fills a cell from now on
+        // wakes this rank.
         if self.has_cells_to_take() {
             Armed::Busy
         } else {
@@ -321,7 +322,7 @@ impl Engine {
         }
     }
 
-    /// When to wake up at the latest.
+    /// Returns the time at which a sleeping thread must wake up at the latest.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let Core { timers, peers, .. } = &self.core;
         [timers.next(), peers.deadline(), self.next_look()]
@@ -330,7 +331,7 @@ impl Engine {
             .min()
     }
 
-    /// Makes a receive and posts it.
+    /// Creates a receive and posts it.
     #[inline]
     pub(crate) fn recv<B: RecvBuf>(&mut self, about: &About, buf: B) -> Ticket<B> {
         let ticket = self.core.ops.hold_recv(*about, buf);
@@ -338,7 +339,7 @@ impl Engine {
         ticket
     }
 
-    /// Posts a receive that owns its buffer already.
+    /// Posts a receive that already owns its buffer.
     #[inline]
     pub(crate) fn post(&mut self, op: OpId) {
         self.core.recv(op);
@@ -356,7 +357,7 @@ impl Engine {
         }
     }
 
-    /// Puts a probed message that nobody wants back in its place.
+    /// Returns a probed message that will not be received to its place among the unexpected messages.
     pub(crate) fn return_probed(&mut self, landed: &Landed) {
         if let Some(stored) = landed.stored {
             self.core.return_probed(stored, landed.arrival);
@@ -364,11 +365,12 @@ impl Engine {
         }
     }
 
-    /// Whether something moves, or has begun to wait, that a sleeper does not know of.
+    /// Returns true if operations are in flight, or have begun to wait, without the knowledge of the sleeping thread.
     #[inline]
     pub(crate) fn is_restless(&mut self, now: impl FnOnce() -> Time) -> bool {
         let core = &self.core;
-        // What found no room is tried again by who sleeps, when it has told the driver that it waits for some.
+        // Commands that found no room do not count: the sleeping thread retries them, because it asked the driver to be woken
+        // when there is room.
         core.moving > 0
             || core.leaving
             || !core.wanted.is_empty()
@@ -376,7 +378,7 @@ impl Engine {
             || self.watch.is_asleep() && self.oversleeps(now)
     }
 
-    /// Whether something is due before whoever sleeps wakes up.
+    /// Returns true if something is due before the sleeping thread wakes up.
     #[cold]
     fn oversleeps(&mut self, now: impl FnOnce() -> Time) -> bool {
         self.core.begin_doubt(true, now);
@@ -390,17 +392,17 @@ impl Engine {
 }
 
 impl Core {
-    /// Whether a receive is posted.
+    /// Returns true if a receive is posted.
     pub(crate) fn is_receiving(&self) -> bool {
         self.matching.is_receiving()
     }
 
-    /// Whether somebody looks at the clock.
+    /// Returns true if the next turn needs the current time.
     pub(crate) fn needs_time(&self) -> bool {
         self.timers.next().is_some() || !self.peers.reliable || self.watches
     }
 
-    /// What time it was at the last turn.
+    /// Returns the time of the last turn, which may be stale.
     pub(crate) fn time(&self) -> Time {
         self.now
     }
@@ -410,33 +412,33 @@ impl Core {
         self.ops.live(op).life.is_done()
     }
 
-    /// Whom to wake when the operation is complete.
+    /// Sets the waker to call when the operation completes.
     pub(crate) fn remember(&mut self, op: OpId, waker: &Waker) {
         let before = self.ops.remember(op, waker);
         self.let_go(before);
     }
 
-    /// Has a waker dropped as soon as no lock is held.
+    /// Drops a waker as soon as no lock is held, because its drop may run code of the application.
     fn let_go(&mut self, waker: Option<Waker>) {
         self.garbage.extend(waker.map(Held::of));
     }
 
-    /// The future of a send is gone: it goes on by itself.
+    /// Detaches an operation whose future was dropped. A send then completes on its own.
     pub(crate) fn detach(&mut self, op: OpId) {
         let Some(slot) = self.ops.get(op) else {
-            return; // it was taken, and its future panicked before it knew
+            return; // its outcome was taken, but its future panicked before recording that
         };
         slot.orphan = true;
         let waker = slot.waker.take();
         let (done, timer) = (slot.life.is_done(), slot.timer.take());
         self.let_go(waker);
-        self.cancel_timer(timer); // it was the future that gave up
+        self.cancel_timer(timer); // the time limit was the future's
         if done {
             self.release(op);
         }
     }
 
-    /// Gives up on an operation at a time, which replaces an earlier one.
+    /// Sets the time at which an operation times out. Replaces an earlier one.
     pub(crate) fn set_timer(&mut self, deadline: Time, op: OpId) {
         let timer = self.timers.insert(deadline, op.pack());
         let before = self.ops.live(op).timer.replace(timer);
@@ -449,7 +451,7 @@ impl Core {
         }
     }
 
-    /// Takes the outcome and the buffer of a send, if it is complete.
+    /// Takes the outcome and the buffer of a send if it is complete.
     #[inline]
     pub(crate) fn take_send<B: Send + 'static>(
         &mut self,
@@ -458,13 +460,13 @@ impl Core {
         self.ops.take(ticket, &mut self.timers)
     }
 
-    /// Takes the outcome and the buffer of a receive, if it is complete.
+    /// Takes the outcome and the buffer of a receive if it is complete.
     #[inline]
     pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &Ticket<B>) -> Option<(Outcome, B)> {
         self.ops.take_recv(ticket, &mut self.timers)
     }
 
-    /// Operations whose time limit has passed.
+    /// Ends the operations and sleeps whose time limit has passed.
     fn expire(&mut self, now: Time) {
         while let Some(key) = self.timers.pop_expired(now) {
             if key >= sleeper::KEYS {
@@ -487,7 +489,9 @@ impl Core {
         }
     }
 
-    /// One-sided commands that wait for room count: the driver wakes us when there is some, so only new ones are work.
+    /// Returns true if there is something to do before this thread may sleep.
+    ///
+    /// Commands that wait for room are no work: the driver wakes this rank when there is room. Only new commands count.
     fn has_work(&self) -> bool {
         self.has_spoils()
             || self.peers.fresh()
@@ -498,13 +502,13 @@ impl Core {
             || self.programs.are_told()
     }
 
-    /// Whether there is something to do as soon as no lock is held.
+    /// Returns true if there are wakers to call, values to drop or jobs to run once no lock is held.
     #[inline]
     pub(crate) fn has_spoils(&self) -> bool {
         self.wakers.len() | self.garbage.len() | self.jobs.len() != 0
     }
 
-    /// The operation is complete: its waker is kept for after the lock, and what nobody will take is let go.
+    /// Completes an operation. Its waker is collected, to be called without a lock. An operation without a future is released.
     fn land(&mut self, id: OpId, outcome: Result<Landed, ErrorKind>) {
         self.exposed.close(id);
         let slot = self.ops.live(id);
@@ -524,7 +528,7 @@ impl Core {
         }
     }
 
-    /// Lets an operation go, whose buffer nobody writes to.
+    /// Releases an operation. No peer and no driver may write to its buffer any more.
     fn release(&mut self, id: OpId) {
         let timer = self.ops.live(id).timer.take();
         self.cancel_timer(timer);
