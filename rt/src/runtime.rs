@@ -1,4 +1,4 @@
-//! The runtime as a value.
+//! The [`Runtime`]: how a rank joins its job, and how it leaves.
 
 use std::{
     fmt, io, mem,
@@ -35,14 +35,14 @@ use crate::{
     ways::Ways,
 };
 
-/// One rank of a job. There is no global state: a process may hold several.
+/// One rank of a job. There is no global state, so a process may hold several.
 pub struct Runtime {
     shared: Arc<Shared>,
-    /// `None` when the runtime has ended.
+    /// `None` once the runtime has ended.
     end: Mutex<Option<End>>,
 }
 
-/// What the end of a runtime takes.
+/// Everything that the end of a runtime needs.
 struct End {
     shared: Arc<Shared>,
     exchange: Box<dyn Exchange>,
@@ -63,17 +63,17 @@ pub struct Builder {
 impl Runtime {
     /// Joins the job that this process was started in, with the settings of the environment.
     ///
-    /// Returns when all ranks have started and those of this node have met. Where a network is used, the addresses of the others
-    /// may be under way still: what goes there waits for them, and ends in [`ErrorKind::Setup`] if they do not come within
-    /// `RIPSTOP_BOOT_TIMEOUT`.
+    /// Returns when all ranks have started and those of this node have met. If a network is used, the addresses of other nodes
+    /// may arrive later. Messages to those ranks wait for the addresses, and fail with [`ErrorKind::Setup`] if they do not arrive
+    /// within `RIPSTOP_BOOT_TIMEOUT`.
     ///
     /// # Errors
-    /// A bad setting, a launcher that was used wrongly, no memory. Each says what to do.
+    /// A setting is invalid, the launcher was used wrongly, or memory is exhausted. Each error says what to do.
     pub fn init() -> Result<Self> {
         Self::builder().init()
     }
 
-    /// A runtime with settings of its own; those of the environment hold where it says nothing.
+    /// Returns a builder for a runtime. Settings that the builder does not change come from the environment.
     pub fn builder() -> Builder {
         Builder {
             settings: Settings::from_environment(),
@@ -84,21 +84,21 @@ impl Runtime {
         }
     }
 
-    /// The communicator of all ranks.
+    /// Returns the communicator of all ranks.
     #[must_use]
     pub fn world(&self) -> Comm {
         Comm::world(Arc::clone(&self.shared))
     }
 
-    /// Runs a future to its end on this thread, and the runtime while it waits.
+    /// Runs a future to completion on this thread, and drives the runtime while the future waits.
     ///
-    /// Any thread may be in `block_on`, several at a time.
+    /// Several threads may be in `block_on` at the same time.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         executor::block_on(&self.shared, future)
     }
 
-    /// Starts a task. It runs on the threads that are in [`block_on`](Self::block_on), while they wait, and where tokio drives
-    /// the runtime.
+    /// Starts a task. It runs on threads in [`block_on`](Self::block_on) while they wait, and on tokio if tokio drives the
+    /// runtime.
     pub fn spawn<F>(&self, future: F) -> executor::JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -106,90 +106,91 @@ impl Runtime {
         executor::spawn(&self.shared, future)
     }
 
-    /// A future that drives the runtime and runs its tasks for ever; spawn it on tokio, and await operations in any task of
-    /// tokio's.
+    /// Returns a future that drives the runtime and runs its tasks forever. Spawn it on tokio, and await operations in any task
+    /// of tokio.
     ///
     /// # Errors
-    /// What the system said about the descriptor that it sleeps on.
+    /// The system refused the file descriptor on which the future sleeps.
     #[cfg(feature = "tokio")]
     pub fn drive_on_tokio(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
         reactor::tokio::drive(Arc::clone(&self.shared))
     }
 
-    /// A zeroed buffer in registered memory, of `len` elements: peers read and write it without a copy in between.
+    /// Allocates a zeroed buffer of `len` elements in registered memory. Peers read and write it without an intermediate copy.
     ///
     /// # Errors
-    /// `len` is 0 or more than there is memory for.
+    /// `len` is 0, or there is not enough memory.
     #[track_caller]
     pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
         self.shared.alloc(len)
     }
 
-    /// A future that is ready after `duration`.
+    /// Returns a future that is ready after `duration`.
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
         executor::sleep(&self.shared, duration)
     }
 
-    /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`. Where an
-    /// epoch or a lock is still held under which this rank can store to memory of theirs, it leaves when that window is dropped.
+    /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`. If an epoch
+    /// or a lock is still held under which this rank can store to memory of peers, the rank leaves when that window is dropped.
     ///
-    /// Dropping the runtime does the same, unless the thread panics: then the rank counts as failed. Where the progress agent
-    /// drops the last owner, with a buffer, a thread of its own does it, and nobody waits for that.
+    /// Dropping the runtime does the same, unless the thread panics. Then the rank counts as failed. If the progress agent drops
+    /// the last owner, together with a buffer, a separate thread closes the runtime, and no other thread waits for it.
     ///
-    /// Before that the ranks compare the collectives that they have called last on each communicator. This waits for at most 2 s
-    /// for ranks that say nothing because they compute and have no progress agent. O(log `size()`) messages.
+    /// First, the ranks compare their last collective calls on each communicator. This waits at most 2 s for ranks that do not
+    /// answer because they compute and have no progress agent. It takes O(log `size()`) messages.
     ///
     /// # Errors
-    /// `Mismatch`: ranks have called different collectives, as the same broadcast with different roots, and no call of this rank
-    /// has said so. The launcher failed.
+    /// - `Mismatch`: ranks have called different collectives, as the same broadcast with different roots, and no call of this
+    ///   rank has failed with that error.
+    /// - The launcher failed.
     #[track_caller]
     pub fn close(self) -> Result<()> {
         let at = Location::caller();
         self.end(&warn, true).map_err(|error| error.called_at(at))
     }
 
-    /// As [`close`](Self::close); `say` hears of messages that this rank did not receive, if there are any.
+    /// Like [`close`](Self::close). Passes a sentence about messages that this rank did not receive to `say`, if there are any.
     pub(crate) fn close_saying(self, say: impl Fn(&str)) -> Result<()> {
         self.end(&say, true)
     }
 
-    /// What happened so far.
+    /// Returns the counters of messages, turns and other events so far.
     #[must_use]
     pub fn counters(&self) -> ripstop_fabric::counters::Snapshot {
         self.shared.counters.snapshot()
     }
 
-    /// Processor time that the progress agent has had; `None` without an agent, or where the system does not say.
+    /// Returns the processor time that the progress agent has used. `None` without an agent, or if the system does not report it.
     #[must_use]
     pub fn agent_cpu(&self) -> Option<Duration> {
         self.shared.agent.cpu()
     }
 
-    /// The settings, and where each came from.
+    /// Returns all settings, and where each one came from.
     #[must_use]
     pub fn settings(&self) -> Vec<Row> {
         self.shared.settings.rows()
     }
 
-    /// What was chosen at start, and why, in sentences.
+    /// Returns what was chosen at the start, and why, in sentences.
     #[must_use]
     pub fn choices(&self) -> Choices {
         Choices::clone(&self.shared.choices)
     }
 
-    /// What started this rank, if it listens.
+    /// Returns the reporter to the process that started this rank, if that process listens.
     pub(crate) fn reporter(&self) -> Option<Reporter> {
         self.shared.reporter.clone()
     }
 
-    /// Before the peers can notice: they may end sooner than this process does.
+    /// Reports a panic to the launcher. Called before peers can see the failure, because they may exit sooner than this process.
     fn say_panic(&self) {
         if let Some(reporter) = &self.shared.reporter {
             reporter.say(Report::Panicked { at: String::new() });
         }
     }
 
-    /// Ends this rank without closing: peers see the process end, and operations that wait for this rank end in `PeerFailed`.
+    /// Ends this rank without closing. Peers see the process end, and operations that wait for this rank fail with `PeerFailed`.
     pub(crate) fn abandon(self) {
         leaving::pass_news_on(&self.shared);
         mem::forget(self);
@@ -223,13 +224,13 @@ impl Drop for Runtime {
             warn_of(&self.end(&warn, false));
         } else if let Some(mut end) = lock(&self.end).take() {
             self.say_panic();
-            end.shut(); // without completing anything: the driver sees the panic, and peers get `PeerFailed`
+            end.shut(); // completes nothing: the driver sees the panic, and peers get `PeerFailed`
         }
     }
 }
 
 impl End {
-    /// Leaves when all is complete.
+    /// Leaves the job once all operations are complete.
     fn in_order(mut self, say: &dyn Fn(&str), is_called: bool) -> Result<()> {
         let agreed = leaving::compare_calls(&self.shared, is_called);
         self.shared.begin_close();
@@ -255,18 +256,18 @@ impl End {
         drop(joined);
     }
 
-    /// The agent drops buffers in its turns, and one may own the runtime.
+    /// Returns true if this thread is the progress agent. The agent drops buffers in its turns, and one may own the runtime.
     fn is_on_agent(&self) -> bool {
         let agent = self.agent.as_ref().map(|agent| agent.thread().id());
         agent == Some(thread::current().id())
     }
 
-    /// On a thread of its own: the agent cannot wait for itself, nor for what only its next turns complete.
+    /// Leaves the job on a new thread. The agent cannot wait for itself, or for operations that only its next turns complete.
     fn elsewhere(self) {
         let shared = Arc::clone(&self.shared);
         let ending = thread::Builder::new().name(format!("ripstop-end-{}", shared.place.rank));
         if let Err(error) = ending.spawn(move || warn_of(&self.in_order(&warn, false))) {
-            // Nothing is completed: the agent ends after this turn, and the driver with the last who has it.
+            // No operation is completed. The agent ends after this turn, and the driver is dropped with its last owner.
             shared.agent.stop();
             tracing::warn!(%error, "a runtime was dropped by its own agent, and could not leave its job in good order");
         }
@@ -274,7 +275,7 @@ impl End {
 }
 
 impl Builder {
-    /// Sets one setting, by the name it has in the environment.
+    /// Changes one setting, named as its environment variable.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         if let Ok(settings) = &mut self.settings
             && let Err(error) = settings.set(name, value)
@@ -290,27 +291,27 @@ impl Builder {
         self
     }
 
-    /// Meets the other ranks of the node on this board, instead of one that the node's first rank makes.
+    /// Meets the other ranks of the node on this board, instead of a board that the node's first rank creates.
     pub fn board(mut self, board: Board) -> Self {
         self.board = Some(board);
         self
     }
 
-    /// Puts a hook between this rank and its driver, that counts, records or breaks what passes: for tests.
+    /// Puts a hook between this rank and its driver. It counts, records or breaks what passes, for tests.
     pub fn hook(mut self, plan: impl Into<Plan>) -> Self {
         self.plan = Some(plan.into());
         self
     }
 
-    /// Says there, instead of to the launcher, which peers failed.
+    /// Reports failed peers to `reporter` instead of to the launcher.
     pub(crate) fn reporter(self, reporter: Option<Reporter>) -> Self {
         Self { reporter, ..self }
     }
 
-    /// Joins.
+    /// Joins the job and returns the runtime.
     ///
     /// # Errors
-    /// As [`Runtime::init`].
+    /// The same as those of [`Runtime::init`].
     pub fn init(self) -> Result<Runtime> {
         let settings = self.settings?;
         check_driver(&settings)?;
@@ -345,7 +346,7 @@ impl Builder {
             unmet: &unmet,
         };
         let driver = opening.open()?;
-        let arrival = arrival; // Dropped before the driver, which would say that it left in good order.
+        let arrival = arrival; // On an error, dropped before the driver, whose drop records that this rank left in good order.
         backend.watch(&driver.wait_on()).map_err(transport)?;
         let driver = match self.plan {
             Some(plan) => Box::new(Hook::new(driver, plan)),
@@ -378,12 +379,12 @@ impl Builder {
     }
 }
 
-/// Tells subscribers of `tracing` of messages that were not received.
+/// Emits a `tracing` warning about messages that were not received.
 fn warn(sentence: &str) {
     tracing::warn!("{sentence}");
 }
 
-/// Refuses `RIPSTOP_PROGRESS=tokio` where this program cannot drive the runtime on tokio.
+/// Refuses `RIPSTOP_PROGRESS=tokio` if this program was built without support for tokio.
 fn check_driver(settings: &Settings) -> Result<()> {
     if settings.progress != ProgressMode::Tokio || cfg!(feature = "tokio") {
         return Ok(());
@@ -399,7 +400,7 @@ fn warn_of(left: &Result<()>) {
     }
 }
 
-/// The environment, with the settings that the builder changed.
+/// Returns the environment, with the settings that the builder changed.
 fn environment(settings: &Settings) -> Environment {
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -481,18 +482,20 @@ fn assemble(
     }
 }
 
-/// More ranks than processors. A rank that is bound to one processor sees no other, so then all of the machine's count.
+/// Returns true if the node has more ranks than processors. A rank that is bound to one processor sees no other, so then all
+/// processors of the machine count.
 fn is_crowded(ranks: usize, processors: usize) -> bool {
     let mine = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     ranks > if mine > 1 { mine } else { processors }
 }
 
-/// How many processors a collective is chosen for, and what it takes until all ranks of a processor have run, in nanoseconds.
+/// Returns the number of processors for which collectives are chosen, and the nanoseconds until all ranks of one processor have
+/// run.
 ///
-/// Ranks of several nodes must choose alike, and do not know how many ranks and processors the other nodes have: for them it is
-/// as if each rank had a processor of its own.
+/// Ranks of several nodes must make the same choice, but do not know how many ranks and processors other nodes have. So they
+/// choose as if each rank had a processor of its own.
 fn sharing(on_node: usize, size: u32, processors: usize) -> (usize, f64) {
-    /// From one rank to the next, with what it does.
+    /// Time to switch to the next rank and let it run, in nanoseconds.
     const SWITCH_NS: f64 = 1_500.0;
     if on_node != size as usize {
         return (usize::MAX, 0.0);
@@ -501,7 +504,7 @@ fn sharing(on_node: usize, size: u32, processors: usize) -> (usize, f64) {
     (processors, others as f64 * SWITCH_NS)
 }
 
-/// Processors of this machine, at least 1.
+/// Returns the number of online processors of this machine, at least 1.
 fn online() -> usize {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let ends = |range: &str| {
@@ -527,7 +530,7 @@ fn choice(reactor: ReactorChoice) -> reactor::Choice {
     }
 }
 
-/// A rank that this one waited for at the start is gone.
+/// Converts an error of the boot. Reports the rank that failed while this rank waited for it.
 fn lost(error: BootError, reporter: Option<&Reporter>) -> Error {
     let (BootError::RankGone { rank }
     | BootError::Failed { rank }
@@ -565,7 +568,7 @@ mod tests {
     fn only_ranks_of_one_node_are_chosen_for_as_sharing_its_processors() {
         assert_eq!(sharing(8, 8, 2), (2, 4_500.0));
         assert_eq!(sharing(2, 2, 2), (2, 0.0));
-        // Another node may have other ranks and processors, and its ranks must come to the same.
+        // Another node may have more or fewer ranks and processors, and its ranks must make the same choice.
         for (on_node, processors) in [(4, 4), (4, 2), (8, 16)] {
             assert_eq!(sharing(on_node, 12, processors), (usize::MAX, 0.0));
         }

@@ -1,5 +1,6 @@
-//! What a rank tells about failures to what started it: our launcher, or a test. From it the launcher finds the rank that failed
-//! first among those that ended because of each other.
+//! Reports about failures, from a rank to the process that started it: the launcher of Ripstop, or a test.
+//!
+//! The launcher uses them to find the rank that failed first among ranks that ended because of each other.
 
 use std::{
     collections::BTreeSet,
@@ -46,7 +47,7 @@ pub enum Leaving {
 }
 
 impl Report {
-    /// The line that carries it.
+    /// Returns the report as a line.
     #[must_use]
     pub fn line(&self) -> String {
         match self {
@@ -63,10 +64,10 @@ impl Report {
         }
     }
 
-    /// What a line reports; `None` for a line that is no report.
+    /// Reads a report from a line. Returns `None` if the line is not a report.
     ///
     /// # Errors
-    /// What is wrong with the report.
+    /// The report is malformed. The error says what is wrong with it.
     #[must_use]
     pub fn read(line: Line<'_>) -> Option<Result<Self, &'static str>> {
         let text = |name| {
@@ -92,13 +93,13 @@ impl Report {
     }
 }
 
-/// Where reports go. All clones lead to the same place.
+/// Sends reports. All clones send to the same listener.
 #[derive(Clone)]
 pub struct Reporter(Arc<Inner>);
 
 struct Inner {
     way: Way,
-    /// Each peer is blamed once for each way to leave.
+    /// Peers already blamed. Each is blamed once for each way to leave.
     blamed: Mutex<BTreeSet<(u32, Leaving)>>,
 }
 
@@ -125,7 +126,7 @@ impl Reporter {
         }))
     }
 
-    /// Says that operations ended because of the peer `rank`.
+    /// Reports that operations failed because of the peer `rank`.
     #[cold]
     pub(crate) fn blame(&self, rank: u32, how: Leaving) {
         let mut blamed = self.0.blamed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +136,8 @@ impl Reporter {
         }
     }
 
-    /// Says it without waiting. Whether it is on its way: where the listener reads nothing there is no room for it.
+    /// Sends a report without waiting. Returns true if it was sent, and false if there was no room because the listener does not
+    /// read, or if the listener has ended.
     #[cold]
     pub(crate) fn say(&self, report: Report) -> bool {
         match &self.0.way {

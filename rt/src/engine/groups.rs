@@ -6,8 +6,8 @@ use crate::group::Group;
 
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// Sorted by context. In a vector the first communicator takes a tenth of the memory that it takes in a tree, which matters in
-    /// large simulations.
+    /// Sorted by context. In a vector the first communicator takes a tenth of the memory that it takes in a tree, which
+    /// matters in large simulations.
     joined: Vec<Joined>,
     /// Even contexts that this rank has left for good, divided by 2, as sorted ranges that do not touch.
     left: Vec<Range<u32>>,

@@ -1,4 +1,4 @@
-//! Why a rank's function failed, in a sentence, and whether that is the fault of a peer.
+//! Describes why a rank's function failed, in a sentence, and whether a peer caused it.
 
 use std::{any::Any, error::Error as StdError, fmt::Display};
 
@@ -9,12 +9,12 @@ use crate::error::{Error, ErrorKind};
 pub struct Failure {
     /// The error and what caused it.
     pub sentence: String,
-    /// A peer caused it: it failed, left, or gave something up.
+    /// True if a peer caused it: the peer failed, left, or gave up an operation.
     pub by_peer: bool,
 }
 
 impl Failure {
-    /// An error and its sources. A source that the sentence says already is not repeated.
+    /// Describes an error and its sources. A source that is already part of the sentence is not repeated.
     pub(crate) fn of(error: &(dyn StdError + 'static)) -> Self {
         let mut failure = Self {
             sentence: error.to_string(),
@@ -34,7 +34,7 @@ impl Failure {
     }
 }
 
-/// Whether the error is the consequence of what a peer did, whose own error or end says more.
+/// Returns true if the error follows from something a peer did. The peer's own error or end then says more.
 fn is_by_peer(kind: &ErrorKind) -> bool {
     matches!(
         kind,
@@ -46,9 +46,9 @@ fn is_by_peer(kind: &ErrorKind) -> bool {
     )
 }
 
-/// What a rank's function may return: nothing, or a result whose error can be printed.
+/// Return type of a rank's function: nothing, or a result whose error can be printed.
 pub trait Outcome {
-    /// Why it failed, if it did.
+    /// Returns why the function failed, or `None` if it succeeded.
     fn failure(self) -> Option<Failure>;
 }
 
@@ -71,14 +71,14 @@ impl<E: Display + 'static> Outcome for Result<(), E> {
             return Some(Failure::of(error));
         }
         Some(Failure {
-            // Error types that are no `Error`s print their sources in this form.
+            // Error types that do not implement `Error` print their sources in this form.
             sentence: format!("{error:#}"),
             by_peer: false,
         })
     }
 }
 
-/// Boxes of errors are no errors; they have sources all the same.
+/// Returns the error if its type is known here. A box of an error does not implement `Error`, but its content has sources.
 fn known(error: &dyn Any) -> Option<&(dyn StdError + 'static)> {
     if let Some(error) = error.downcast_ref::<Error>() {
         return Some(error);
@@ -93,20 +93,21 @@ fn known(error: &dyn Any) -> Option<&(dyn StdError + 'static)> {
     boxed.map(|error| &**error)
 }
 
-/// What the macros wrap a function's result in: where its type is written, an error can be asked for its sources.
+/// Wrapper that the macros put around a function's result. Where the type is known, the method for `Error` types is chosen, which
+/// includes the sources of the error.
 #[derive(Debug)]
 pub struct Told<T>(pub T);
 
 impl<E: StdError + 'static> Told<Result<(), E>> {
-    /// Why it failed, if it did.
+    /// Returns why the function failed, or `None` if it succeeded.
     pub fn failure(self) -> Option<Failure> {
         self.0.err().map(|error| Failure::of(&error))
     }
 }
 
-/// For what is no `Error`.
+/// Fallback of [`Told::failure`] for results whose error does not implement `Error`.
 pub trait Plain {
-    /// Why it failed, if it did.
+    /// Returns why the function failed, or `None` if it succeeded.
     fn failure(self) -> Option<Failure>;
 }
 

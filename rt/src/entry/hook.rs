@@ -1,4 +1,4 @@
-//! Panics of a rank: named in one line, and told to the launcher before any peer can notice.
+//! Panic hook of a rank. It prints one line for a panic, and reports it to the launcher before any peer can notice.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -9,9 +9,9 @@ use std::{
 use super::say;
 use crate::boot::report::{Report, Reporter};
 
-/// From here on a panic of any thread is one line that names the rank and the line of the program.
+/// Installs a panic hook that prints one line, with the rank and the line of the program.
 ///
-/// Where traces are asked for, what was there before prints its own.
+/// If backtraces are enabled, the previous hook runs, too.
 pub(super) fn name_panics(rank: usize, reporter: Option<Reporter>) {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! What `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]` expand to, and where ranks of tests run.
+//! Functions that `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]` expand to. They run ranks of programs and tests.
 
 mod failure;
 mod hook;
@@ -28,8 +28,8 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Joins the job, runs the rank's function, and leaves. An error is printed with the rank it happened on, and ends the
-/// process with code 1; an error that a peer caused, with code 75.
+/// Joins the job, runs the rank's function, and leaves. An error is printed with its rank. The exit code is 1 after an error, and
+/// 75 if a peer caused the error.
 pub fn run_main<F, Fut>(rank: F) -> ExitCode
 where
     F: FnOnce(Comm) -> Fut,
@@ -44,7 +44,7 @@ where
     leave(runtime, failure)
 }
 
-/// Leaves the job: in good order, unless the rank has failed.
+/// Leaves the job, in good order unless the rank has failed.
 fn leave(runtime: Runtime, failure: Option<Failure>) -> ExitCode {
     let rank = runtime.world().rank();
     let Some(failure) = failure else {
@@ -59,7 +59,8 @@ fn leave(runtime: Runtime, failure: Option<Failure>) -> ExitCode {
     give_up(rank, failure, reporter.as_ref())
 }
 
-/// The launcher says what followed from what, if it listens: then only causes are printed here.
+/// Reports a failure and returns the exit code. If the launcher listens, it explains which failure caused which, so this rank
+/// prints only failures that no peer caused.
 fn give_up(rank: usize, failure: Failure, reporter: Option<&Reporter>) -> ExitCode {
     let line = format!("ripstop: rank {rank}: {}", failure.sentence);
     if !failure.by_peer {
@@ -78,9 +79,9 @@ fn complain(sentence: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Says it in one piece: lines of ranks that end at the same time do not mix.
+/// Prints a line to the standard error in one piece, so that lines of ranks that end at the same time do not mix.
 fn say(sentence: &str) {
-    // That nobody reads it changes nothing.
+    // Ignore a failed write: there is no other place to report it.
     let _ = std::io::stderr()
         .lock()
         .write_all(format!("{sentence}\n").as_bytes());

@@ -1,4 +1,4 @@
-//! Ranks of a test as processes: the test binary runs itself, once for each rank, with only this test.
+//! Runs the ranks of a test as processes. The test binary starts itself once for each rank, with only this test.
 
 use std::{
     env,
@@ -33,10 +33,10 @@ use crate::{
     runtime::{Builder, Runtime},
 };
 
-/// `test call rank size board`, for a process that is one rank of a test.
+/// Environment variable of a process that is one rank of a test. Its format is `test call rank size board`.
 const VARIABLE: &str = "RIPSTOP_TEST_RANK";
 
-/// One of the calls of a test that run ranks.
+/// Identifies a call in a test that runs ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     /// The test's path, without the crate's name.
@@ -44,7 +44,7 @@ pub(super) struct Call<'a> {
     pub(super) number: u32,
 }
 
-/// Which rank this process is.
+/// Identifies the rank of a test that this process is.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) test: String,
@@ -54,7 +54,7 @@ pub(super) struct Place {
     board: String,
 }
 
-/// Where this process belongs, if it is one rank of a test.
+/// Returns the place of this process, or `None` if it is not a rank of a test.
 pub(super) fn this_place() -> Option<Place> {
     let text = env::var(VARIABLE).ok()?;
     let place = Place::read(&text);
@@ -76,9 +76,9 @@ impl Place {
         })
     }
 
-    /// The runtime of this rank, to be opened.
+    /// Returns a builder for the runtime of this rank.
     pub(super) fn join(self) -> Builder {
-        // Nobody reads what a rank says when the test is gone.
+        // When the test's process has ended, no process reads the output of this rank, so it ends, too.
         set_parent_process_death_signal(Some(Signal::KILL))
             .unwrap_or_else(|error| panic!("no end with the test's process: {error}"));
         let board = Board::attach(&self.board)
@@ -91,17 +91,18 @@ impl Place {
     }
 }
 
-/// The test listens at the other end of the standard input.
+/// Returns the reporter to the test, which listens at the other end of the standard input.
 pub(super) fn reporter() -> Option<Reporter> {
     own_stream(io::stdin()).map(Reporter::socket)
 }
 
-/// Ends a rank that has done its part: what is left of the test is for the test's own process.
+/// Ends a rank that has done its part. Only the test's own process runs the rest of the test.
 pub(super) fn leave() -> ! {
     std::process::exit(0)
 }
 
-/// Runs all ranks, and panics with what the one that failed first said. With `RUST_TEST_NOCAPTURE` all are heard at once.
+/// Runs all ranks, and panics with the output of the rank that failed first. With `RUST_TEST_NOCAPTURE`, the output of all ranks
+/// appears immediately.
 #[track_caller]
 pub(super) fn run(ranks: Ranks<'_>) {
     let board =
@@ -125,21 +126,22 @@ pub(super) fn run(ranks: Ranks<'_>) {
 
 type Ended = (u32, io::Result<ExitStatus>);
 
-/// Processes that do not outlive the test.
+/// The processes of all ranks. They do not outlive the test.
 struct Job {
     ranks: Vec<Rank>,
 }
 
 struct Rank {
     number: u32,
-    /// Stays this process's when its id is somebody else's already. Where there are none, a rank that hangs ends with the test's
-    /// process.
+    /// Handle of the process. Unlike a process id, it never refers to another process. On systems without such handles it is
+    /// `None`, and a rank that hangs ends with the test's process.
     process: Option<OwnedFd>,
     output: Option<File>,
-    /// What the rank reports, and what is not a line yet.
+    /// Socket for the reports of this rank.
     reports: UnixStream,
+    /// Bytes received from the rank that are not a complete line yet.
     partial: Vec<u8>,
-    /// How it ended, in words.
+    /// How the rank ended, in words.
     end: Option<String>,
 }
 
@@ -155,7 +157,7 @@ impl Job {
             let Ok((number, end)) = ends.recv_timeout(limit) else {
                 break;
             };
-            // What a rank reported before another one ended is read before that end is judged.
+            // Read the reports of all ranks first: they were sent before this rank ended, and may explain why it did.
             for rank in &mut self.ranks {
                 rank.hear(&mut inquest);
             }
@@ -181,7 +183,7 @@ impl Job {
         self.ranks.iter().filter(|rank| rank.end.is_none())
     }
 
-    /// The rank that failed first, how, and what it said.
+    /// Returns a sentence with the rank that failed first, how it ended, and its output.
     fn verdict(&self, ranks: Ranks<'_>, inquest: &mut Inquest) -> String {
         let cause = inquest.likeliest();
         let followers = inquest.tell(cause);
@@ -217,14 +219,14 @@ fn end_of(status: ExitStatus) -> End {
 impl Drop for Job {
     fn drop(&mut self) {
         for process in self.running().filter_map(|rank| rank.process.as_ref()) {
-            // It may have ended by itself.
+            // Ignore an error: the rank may have ended by itself.
             let _ = pidfd_send_signal(process, Signal::KILL);
         }
     }
 }
 
 impl Rank {
-    /// Reads what it has reported. Lines that are none are of whatever else writes to the standard input.
+    /// Reads the reports of this rank. Other lines come from other writers to its standard input, and are ignored.
     fn hear(&mut self, inquest: &mut Inquest) {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = self.reports.read(&mut bytes) {
@@ -234,12 +236,12 @@ impl Rank {
             let line: Vec<u8> = self.partial.drain(..=end).collect();
             let report = Line::parse(&line).ok().and_then(Report::read);
             if let Some(Ok(report)) = report {
-                let _ = inquest.hear(self.number, report); // Nonsense is as good as nothing.
+                let _ = inquest.hear(self.number, report); // A report that makes no sense is ignored.
             }
         }
     }
 
-    /// What it printed so far.
+    /// Returns the output of this rank so far.
     fn said(&self) -> String {
         let Some(output) = &self.output else {
             return String::new();
@@ -283,7 +285,7 @@ fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<Ended>) ->
     drop(command);
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
     let ended = ended.clone();
-    // Nobody listens any more when the test has ended.
+    // Sending fails if the test has already ended, which does no harm.
     thread::spawn(move || drop(ended.send((number, child.wait()))));
     Ok(Rank {
         number,
@@ -295,12 +297,12 @@ fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<Ended>) ->
     })
 }
 
-/// As the test harness understands it.
+/// Returns true if output is not captured, by the same rule as in the test harness.
 fn shown_at_once() -> bool {
     env::var("RUST_TEST_NOCAPTURE").is_ok_and(|text| text != "0")
 }
 
-/// Where a rank prints to. Without a name, so that nothing is left behind.
+/// Creates the file to which a rank prints. It has no name, so that no file is left behind.
 fn output() -> io::Result<File> {
     Ok(memfd_create("rank", MemfdFlags::CLOEXEC)?.into())
 }

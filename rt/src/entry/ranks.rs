@@ -1,4 +1,4 @@
-//! Ranks of a test, as threads of its process or as processes of their own.
+//! Runs the ranks of a test, as threads of its process or as separate processes.
 
 use std::{
     any::Any,
@@ -27,13 +27,14 @@ use crate::{
     runtime::{Builder, Runtime},
 };
 
-/// How ranks of tests run, where a test does not say: `threads`, or `processes`, for fabrics of which a process has one end only.
+/// Environment variable that says how ranks of tests run by default: `threads`, or `processes`, for fabrics that allow only one
+/// rank in a process.
 const VARIABLE: &str = "RIPSTOP_TEST_RANKS";
 
-/// When ranks hang, where a test does not say: in seconds, for machines on which all takes longer than on others.
+/// Environment variable with the default time limit of tests in seconds, for slow machines.
 const LIMIT: &str = "RIPSTOP_TEST_LIMIT_S";
 
-/// A test that takes longer than this hangs, unless `RIPSTOP_TEST_LIMIT_S` says otherwise.
+/// Time after which a test counts as hanging, unless `RIPSTOP_TEST_LIMIT_S` changes it.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The ranks that one call of a test runs.
@@ -41,18 +42,18 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) struct Ranks<'a> {
     pub(super) call: Call<'a>,
     pub(super) size: u32,
-    /// When they hang.
+    /// Time after which the ranks count as hanging.
     pub(super) limit: Duration,
 }
 
 /// Runs `rank` with each rank's number and a builder for its runtime, and passes on the first panic.
 ///
 /// Ranks are threads unless `RIPSTOP_TEST_RANKS=processes`. Then the test binary starts itself once for each rank, with only
-/// this test, which is run up to this very call; so what is shared between ranks and with the test has to be made inside of
-/// `rank`, and the calls before must not depend on chance.
+/// this test, and runs the test up to this call. So everything that ranks share must be created inside `rank`, and earlier calls
+/// must not depend on chance.
 ///
 /// # Panics
-/// When a rank panics, or does not end in 120 s, or in as many as `RIPSTOP_TEST_LIMIT_S` says.
+/// Panics if a rank panics, or does not end within 120 s or the time limit in `RIPSTOP_TEST_LIMIT_S`.
 #[track_caller]
 pub fn run_ranks<F>(size: u32, rank: F)
 where
@@ -85,11 +86,11 @@ where
 }
 
 thread_local! {
-    /// Calls of `run_ranks` in this test: each test has a thread of its own.
+    /// Calls of `run_ranks` in this test. It is per thread, because each test has a thread of its own.
     static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What `RIPSTOP_TEST_RANKS` says.
+/// Returns true if `RIPSTOP_TEST_RANKS` asks for processes.
 pub(super) fn are_processes() -> bool {
     match env::var(VARIABLE).as_deref() {
         Ok("processes") => true,
@@ -98,7 +99,7 @@ pub(super) fn are_processes() -> bool {
     }
 }
 
-/// What `RIPSTOP_TEST_LIMIT_S` says.
+/// Returns the time limit in `RIPSTOP_TEST_LIMIT_S`, or the default.
 pub(super) fn limit() -> Duration {
     let text = env::var(LIMIT).unwrap_or_default();
     limit_of(&text)
@@ -113,10 +114,10 @@ fn limit_of(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// How long the others may take to end when a rank has failed that blames one of them.
+/// Time that the other ranks have to end after a rank has failed and blamed one of them.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A rank's thread has ended: in a panic, or well.
+/// Number of a rank whose thread has ended, and its panic, if it panicked.
 type Ended = (u32, thread::Result<()>);
 
 impl Ranks<'_> {
@@ -133,7 +134,7 @@ impl Ranks<'_> {
             let body = move || {
                 let builder = Runtime::builder().boot(boot).reporter(Some(reporter));
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| rank(number, builder)));
-                // Nobody listens any more when another rank has failed before.
+                // Sending fails if another rank has failed and the test has ended, which does no harm.
                 drop(ended.send((number, outcome)));
             };
             thread::Builder::new()
@@ -152,7 +153,7 @@ impl Ranks<'_> {
         }
     }
 
-    /// Waits for all; the panic of the rank that failed first, if one did.
+    /// Waits for all ranks. Returns the panic of the rank that failed first, if any failed.
     #[track_caller]
     fn wait(
         &self,
@@ -172,7 +173,7 @@ impl Ranks<'_> {
                 break;
             };
             for (rank, report) in reports.try_iter() {
-                let _ = inquest.hear(rank, report); // It always makes sense.
+                let _ = inquest.hear(rank, report); // A report from a thread is always valid.
             }
             running.retain(|&rank| rank != number);
             inquest.end(number, end_of(&outcome));

@@ -1,4 +1,4 @@
-//! Tests on a simulated fabric.
+//! Runs tests on a simulated fabric.
 
 use std::{
     env,
@@ -14,28 +14,29 @@ use crate::{
     sim::{SimError, Simulation},
 };
 
-/// What `#[ripstop::sim]` says.
+/// Parameters of `#[ripstop::sim]`.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "made by the attribute")]
 pub struct SimTest {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Where all chance comes from; by default the test's name.
+    /// Seed of all random choices. By default it is derived from the test's name.
     pub seed: Option<u64>,
-    /// A preset.
+    /// Name of a preset of the fabric.
     pub fabric: &'static str,
-    /// What goes wrong, in short form.
+    /// Faults of the fabric, in short form.
     pub faults: &'static str,
-    /// Losses reach the runtime.
+    /// True if the fabric does not hide lost messages from the runtime.
     pub datagrams: bool,
-    /// The test's path, with the crate's name in front.
+    /// Path of the test, beginning with the crate's name.
     pub name: &'static str,
 }
 
-/// Runs the function on every rank, for each seed; panics with the first failure and the line that repeats it.
+/// Runs the function on every rank, for each seed.
 ///
 /// # Panics
-/// When a rank panics or returns an error, or the ranks wait for each other for ever.
+/// Panics if a rank panics or returns an error, or if the ranks wait for each other forever. The message has the first failure
+/// and the command that repeats it.
 pub fn run_sim<F, Fut>(test: SimTest, rank: F)
 where
     F: Fn(Comm) -> Fut,
@@ -63,7 +64,7 @@ where
     }
 }
 
-/// Runs it to its end, and says what went wrong first.
+/// Runs the simulation to its end. The error describes the first failure.
 pub(super) fn run<F, Fut>(simulation: Simulation, rank: F) -> Result<(), String>
 where
     F: Fn(Comm) -> Fut,
@@ -80,7 +81,8 @@ where
     Ok(())
 }
 
-/// The seed of the test, that of the environment instead, or fresh ones as well.
+/// Returns the seeds to run: only that of `RIPSTOP_SIM_SEED` if it is set, otherwise the test's own and `RIPSTOP_SIM_SEEDS`
+/// random ones.
 fn seeds(first: u64) -> Vec<u64> {
     if let Some(seed) = number("RIPSTOP_SIM_SEED") {
         return vec![seed];
@@ -99,7 +101,7 @@ fn number(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name}={text}: it must be a number from 0 to 2^64 - 1")))
 }
 
-/// FNV-1a: the same on every machine.
+/// Returns the seed for a test's name. The hash is FNV-1a, which is the same on every machine.
 pub(super) fn seed_of(name: &str) -> u64 {
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     name.bytes().fold(0xcbf2_9ce4_8422_2325, step)

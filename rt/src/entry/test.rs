@@ -1,4 +1,4 @@
-//! A test with ranks, under plain `cargo test`.
+//! Runs a test with several ranks under plain `cargo test`.
 
 use std::{
     any::Any,
@@ -18,27 +18,27 @@ use super::{
 };
 use crate::{boot::report::Report, comm::Comm, runtime::Builder, sim::Simulation};
 
-/// Runs the ranks of a test on a simulated fabric instead of in threads, if it is set.
+/// Environment variable that runs the ranks of tests on a simulated fabric instead of as threads.
 const SIMULATED: &str = "RIPSTOP_TEST_SIM";
 
-/// What `#[ripstop::test]` says.
+/// Parameters of `#[ripstop::test]`.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "made by the attribute")]
 pub struct TestConfig {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: usize,
-    /// As processes of their own, whatever `RIPSTOP_TEST_RANKS` says.
+    /// True if ranks are separate processes, whatever `RIPSTOP_TEST_RANKS` says.
     pub processes: bool,
-    /// When it hangs; by default after 120 s, or as many as `RIPSTOP_TEST_LIMIT_S` says.
+    /// Time after which the test counts as hanging. By default 120 s, or the time limit in `RIPSTOP_TEST_LIMIT_S`.
     pub timeout: Option<Duration>,
-    /// The test's path, with the crate's name in front.
+    /// Path of the test, beginning with the crate's name.
     pub name: &'static str,
 }
 
 /// Runs the function on every rank, and panics with the first rank's panic or error.
 ///
 /// # Panics
-/// When a rank panics, returns an error, or does not end in time.
+/// Panics if a rank panics, returns an error, or does not end in time.
 #[track_caller]
 pub fn run_test<F, Fut>(config: TestConfig, rank: F)
 where
@@ -69,7 +69,7 @@ where
     }
 }
 
-/// Panics with the failure of a rank that is this process.
+/// Panics with the failure of this process, which is a rank of a test. Reports it first if a peer caused it.
 #[track_caller]
 fn say(panic: Box<dyn Any + Send>) {
     let failure = match panic.downcast::<RankFailure>() {
@@ -85,7 +85,8 @@ fn say(panic: Box<dyn Any + Send>) {
     panic!("{}", failure.sentence);
 }
 
-/// `bxi drop=0.3,dup=0.1 datagrams`: a preset, faults, and who hides losses; in any order.
+/// Runs the test on a simulated fabric. `words` names in any order a preset, faults, and the transport: without `datagrams` the
+/// fabric hides losses. Example: `bxi drop=0.3,dup=0.1 datagrams`.
 #[track_caller]
 fn run_simulated<F, Fut>(config: &TestConfig, words: &str, rank: &F)
 where
@@ -109,7 +110,7 @@ where
 /// Runs a rank to its end.
 ///
 /// # Panics
-/// With a [`RankFailure`] that names the rank, and nothing printed: the line that is worth printing is the test's.
+/// Panics with a [`RankFailure`] that names the rank. It prints nothing, because the test prints the failure.
 fn run_rank<F, Fut>(builder: Builder, rank: F)
 where
     F: FnOnce(Comm) -> Fut,

@@ -1,4 +1,4 @@
-//! Ranks inside of tokio, which wait in `block_on` of their own runtime all the same.
+//! Runs a rank inside of tokio. The rank still waits in `block_on` of its own runtime.
 
 use std::{future::Future, thread};
 
@@ -6,13 +6,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{comm::Comm, reactor::tokio::drive, settings::ProgressMode};
 
-/// Runs a rank's function where tasks, timers and sockets of tokio work. Threads of tokio's serve those; the rank's own thread
-/// is the one that calls this, and waits as it does without tokio.
+/// Runs a rank's function so that it can use tasks, timers and sockets of tokio. Threads of tokio serve those. The calling thread
+/// runs the function, and waits as it does without tokio.
 ///
-/// When the function returns, tasks of tokio's that run still are dropped at their next `await`.
+/// When the function returns, tasks of tokio that still run are dropped at their next `await`.
 ///
 /// # Panics
-/// When tokio cannot start its threads, and on a simulated fabric, whose time tokio does not know.
+/// Panics if tokio cannot start its threads, or on a simulated fabric, whose time tokio does not know.
 pub async fn run_on_tokio<R, Fut>(world: Comm, rank: R) -> Fut::Output
 where
     R: FnOnce(Comm) -> Fut,
@@ -35,11 +35,11 @@ where
     rank(world).await
 }
 
-/// Ends with what is in it.
+/// Tokio runtime that shuts down when it is dropped.
 struct Tokio(Option<Runtime>);
 
 impl Drop for Tokio {
-    /// A rank that panics waits for no peer: its peers wait for its end.
+    /// Does not wait for tokio's tasks if the rank panics, because its peers wait for its end.
     fn drop(&mut self) {
         if let Some(tokio) = self.0.take_if(|_| thread::panicking()) {
             tokio.shutdown_background();

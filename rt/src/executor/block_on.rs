@@ -1,4 +1,4 @@
-//! Drives one future to its end on the caller's thread.
+//! Drives one future to completion on the caller's thread, for [`Runtime::block_on`](crate::Runtime::block_on).
 
 use std::{
     cell::Cell,
@@ -18,7 +18,7 @@ use crate::{
     shared::{Counted, Seat, Shared},
 };
 
-/// Polls the future whenever it is woken; meanwhile runs tasks, makes turns, and sleeps when nothing moves.
+/// Polls the future whenever it is woken. Meanwhile runs tasks, makes turns, and sleeps when there is nothing to do.
 pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     let _driving = Driving::start(shared);
     let parker = Arc::new(Parker::new(shared.new_notifier()));
@@ -36,12 +36,13 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
             run_tasks(shared);
         }
         step(shared, &parker, &mut cooldown);
-        // Not before the first poll: a program may call this again and again with a future that is ready at once.
+        // Not before the first poll: a program may call this function in a loop, each time with a future that is ready
+        // immediately.
         budget::refill();
     }
 }
 
-/// Makes turns until every send is complete.
+/// Makes turns until the closing engine has completed every send.
 pub(crate) fn drain(shared: &Arc<Shared>) {
     let parker = Arc::new(Parker::new(shared.new_notifier()));
     let mut cooldown = Cooldown::new(shared.wake_cost());
@@ -51,7 +52,7 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
     }
 }
 
-/// One turn, and a rest if it moved nothing.
+/// Makes one turn, and rests if the turn had no events.
 fn step(shared: &Shared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
     let Some(events) = shared.turn() else {
         run_tasks(shared);
@@ -77,8 +78,8 @@ fn sleep(shared: &Shared, parker: &Arc<Parker>) {
     }
 }
 
-/// Runs what is ready of the tasks, and not what becomes ready meanwhile: one that yields may do so for ever, and what it waits
-/// for may need a turn.
+/// Runs the tasks that are ready now, but not those that become ready meanwhile. A task may yield forever while it waits for
+/// something that only a turn brings.
 pub(crate) fn run_tasks(shared: &Shared) {
     for _ in 0..shared.ready_tasks() {
         let Some(task) = shared.next_task() else {
@@ -91,31 +92,31 @@ pub(crate) fn run_tasks(shared: &Shared) {
 }
 
 thread_local! {
-    /// The runtime that this thread drives.
+    /// Runtime that this thread drives, [`STILL`], or null.
     static DRIVEN: Cell<*const Shared> = const { Cell::new(ptr::null()) };
 }
 
-/// In place of a runtime: this thread is in the middle of a turn, or of something else that must make none.
+/// Marks a thread that is in the middle of a turn, or in other work that must not make turns. Used in place of a runtime.
 const STILL: *const Shared = ptr::without_provenance(1);
 
-/// Whether the calling thread must make no turns of any runtime.
+/// Returns true if the calling thread must not make turns of any runtime.
 pub(crate) fn is_still() -> bool {
     DRIVEN.get() == STILL
 }
 
-/// Whether the calling thread is in `block_on` of this runtime.
+/// Returns true if the calling thread is in `block_on` of this runtime.
 #[inline]
 pub(crate) fn drives(shared: &Shared) -> bool {
     ptr::eq(DRIVEN.get(), shared)
 }
 
-/// Runs what makes no turns on this thread, whatever it begins: in the middle of a turn they would nest, each in the one before.
+/// Runs `work` while this thread makes no turns, whatever `work` calls. In the middle of a turn, further turns would nest.
 pub(crate) fn without_turns<T>(work: impl FnOnce() -> T) -> T {
     let _still = Still(DRIVEN.replace(STILL));
     work()
 }
 
-/// This thread makes no turns until this is dropped; then the one that it drove before.
+/// While it exists, this thread makes no turns. Its drop restores the runtime that the thread drove before.
 struct Still(*const Shared);
 
 impl Drop for Still {
@@ -124,7 +125,7 @@ impl Drop for Still {
     }
 }
 
-/// This thread drives a runtime until this is dropped; then the one that it drove before.
+/// While it exists, this thread drives a runtime. Its drop restores the runtime that the thread drove before.
 struct Driving<'a> {
     before: *const Shared,
     _counted: Counted<'a>,
