@@ -1,7 +1,7 @@
-//! The headers of every message, as bytes. After spec P2.
+//! Message headers, as plain structs with a fixed layout.
 //!
-//! Whatever comes from the wire is hostile: reading a header is a length check and a copy, ids are slot + generation and are
-//! looked up, never followed.
+//! Bytes from the wire are not trusted. Reading a header is a length check and a copy. Ids consist of a slot and a generation.
+//! They are looked up in tables, and never used as addresses.
 
 mod failing;
 
@@ -13,26 +13,26 @@ pub(crate) use self::failing::{
     SAY_REPORT, WORDS_LEN, WORDS_PARTS, Words,
 };
 
-/// Raised whenever a header changes.
+/// Version of the wire format. Raised whenever a header changes.
 pub(crate) const VERSION: u8 = 6;
 
-/// What every header starts with.
+/// First fields of every header.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Base {
     pub(crate) kind: u8,
     pub(crate) version: u8,
-    /// Place in the peer's channel.
+    /// Sequence number of the message in the channel to its receiver.
     pub(crate) seq: u16,
-    /// Credits that the sender of this message gives back.
+    /// Credits that the sender of this message returns.
     pub(crate) credits: u16,
-    /// The next `seq` that the sender of this message expects; means something on unreliable drivers only.
+    /// Next `seq` that the sender of this message expects. Used only on unreliable drivers.
     pub(crate) ack: u16,
 }
 
 macro_rules! kinds {
     ($($name:ident = $value:literal, $why:literal;)*) => {
-        /// The kinds of message.
+        /// Kind of a message.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub(crate) enum Kind { $(#[doc = $why] $name = $value,)* }
@@ -46,54 +46,54 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Eager = 1, "A whole message.";
-    Offer = 2, "RTS: a message whose bytes stay with the sender until they are asked for.";
-    Accept = 3, "RTR: put or send the bytes of an offered message.";
-    Fragment = 4, "Some bytes of an accepted message.";
+    Eager = 1, "A whole message, with its bytes.";
+    Offer = 2, "RTS: offers a message. Its bytes stay with the sender until the receiver requests them.";
+    Accept = 3, "RTR: asks the sender to put the bytes of an offered message, or to send them as fragments.";
+    Fragment = 4, "A part of the bytes of an accepted message.";
     Landed = 5, "ATP: all bytes of an accepted message were put.";
-    Taken = 6, "ATS: the receiver has the bytes; the sender's buffer is free.";
-    Withdraw = 7, "CANCEL: forget this offer.";
-    Withdrawn = 8, "CANCEL_ACK: forgotten, or too late.";
-    Credit = 9, "Credits only.";
-    Ack = 10, "Acknowledgement only.";
-    Nack = 11, "Send again from `ack` on.";
-    Share = 12, "Put the rear of an offered message, if the claim succeeds.";
-    Ping = 13, "Are you there?";
-    Pong = 14, "Yes.";
-    Gone = 15, "The sender of this counts its receiver as failed, and will not hear it any more.";
+    Taken = 6, "ATS: the receiver has the bytes, so the sender may reuse its buffer.";
+    Withdraw = 7, "CANCEL: withdraws an offer.";
+    Withdrawn = 8, "CANCEL_ACK: the offer was withdrawn, or was already matched.";
+    Credit = 9, "Only returns credits.";
+    Ack = 10, "Only acknowledges.";
+    Nack = 11, "Asks for retransmission of all messages from `ack` on.";
+    Share = 12, "Asks the sender of an offered message to put its rear half, if the sender's claim succeeds.";
+    Ping = 13, "Asks whether the receiver is alive.";
+    Pong = 14, "Answers a ping.";
+    Gone = 15, "The sender considers its receiver failed, and ignores its messages from now on.";
     Death = 26, "The sender has seen the process of a third rank end.";
-    Blocked = 16, "As many messages were sent as may be.";
-    Grant = 17, "So many messages may be sent in all.";
-    Recall = 18, "Give back what you do not need of that.";
-    Limit = 19, "This is what is left of it.";
-    Seek = 20, "The first message in your line that fits this is wanted.";
-    Sought = 21, "An offer out of turn, of a message that was sought.";
-    Met = 22, "A sought message has come to its receive.";
-    Back = 23, "Nobody waits for a sought message any more.";
-    Held = 24, "A message with this envelope is in our line, and was not when something was sought.";
-    First = 25, "A sought message, still unmet, is the first of its communicator in our line now.";
+    Blocked = 16, "The sender has reached its limit of messages, and holds others back.";
+    Grant = 17, "Sets the number of messages that may be sent in total.";
+    Recall = 18, "Asks the peer to return the unused part of its limit.";
+    Limit = 19, "Answers a recall with the limit that remains.";
+    Seek = 20, "Asks for the first matching message that the peer holds back.";
+    Sought = 21, "Offers a sought message out of turn.";
+    Met = 22, "A sought message was matched by a receive.";
+    Back = 23, "Returns a sought message, because no receive waits for it any more.";
+    Held = 24, "A message with a new envelope has joined those that the sender holds back since something was sought there.";
+    First = 25, "A sought message that is not matched yet is now the first of its communicator that the sender holds back.";
     Abort = 40, "A collective has failed, and its communicator is revoked for later ones.";
-    Ask = 41, "The sender has waited for something of this collective for long.";
-    Over = 42, "All that the sender does in this collective is done, and has arrived before this.";
-    Halt = 43, "A collective has failed, and the sender waits until its receiver puts no more of it.";
-    Halted = 44, "The sender puts no more of this collective.";
-    Revoke = 45, "A communicator is revoked: there is nothing to be sent or received on it any more.";
-    Words = 47, "A part of what a rank has called, where two called different collectives.";
-    LastCalls = 48, "What the sender, which is about to leave or asked by a rank that is, has called last on a communicator.";
-    Agree = 46, "What the sender says in a round of agreement, or a part of it.";
-    Hello = 50, "An end of a window introduces itself.";
-    Note = 51, "How often the sender has opened its window to the receiver, or completed an access to the receiver's.";
-    NoWindow = 52, "There is no such window here any more.";
-    Tally = 53, "Where the receiver of this counts what it would else say in notes.";
-    Gate = 54, "Where the receiver of this counts the fences that it has come to.";
-    Update = 55, "Something to be done with the receiver's end of a window.";
-    Updated = 56, "It is done.";
-    Lock = 57, "A lock is asked for.";
-    Locked = 58, "It is granted.";
-    Unlock = 59, "It is given back.";
+    Ask = 41, "The sender has waited long for a message of this collective, and asks about it.";
+    Over = 42, "The sender has completed its part of this collective. All its messages for it arrive before this one.";
+    Halt = 43, "A collective has failed, and the sender waits until its receiver stops putting to it.";
+    Halted = 44, "The sender has stopped putting for this collective.";
+    Revoke = 45, "A communicator is revoked. No message can be sent or received on it any more.";
+    Words = 47, "A part of the description of a rank's call, sent when two ranks have called different collectives.";
+    LastCalls = 48, "The sender's last collective calls on a communicator, to or from a rank that is about to leave.";
+    Agree = 46, "The sender's message in a round of agreement, or a part of it.";
+    Hello = 50, "Introduces the sender's end of a window.";
+    Note = 51, "Counts how often the sender has opened its window to the receiver, or has accessed the receiver's.";
+    NoWindow = 52, "The sender has freed this window.";
+    Tally = 53, "Names counters of the sender. The receiver adds to them instead of sending notes.";
+    Gate = 54, "Names a counter of the sender. The receiver adds to it at each fence that it reaches.";
+    Update = 55, "Asks for an operation on the memory of the receiver's end of a window.";
+    Updated = 56, "Answers an update.";
+    Lock = 57, "Requests a lock.";
+    Locked = 58, "Grants a lock.";
+    Unlock = 59, "Releases a lock.";
 }
 
-/// An operation at one of the two ends.
+/// Identifies an operation at one of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct OpId {
@@ -101,14 +101,14 @@ pub(crate) struct OpId {
     pub(crate) generation: u32,
 }
 
-/// What is in the lower half of a word.
+/// Returns the lower half of a word.
 pub(crate) const fn low_half(word: u64) -> u32 {
     let [a, b, c, d, ..] = word.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
 impl OpId {
-    /// As a driver's token.
+    /// Packs the id into a token for the driver.
     pub(crate) fn pack(self) -> u64 {
         u64::from(self.slot) << 32 | u64::from(self.generation)
     }
@@ -137,12 +137,12 @@ pub(crate) struct Offer {
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) sig: u64,
-    /// Bytes.
+    /// Length of the message in bytes.
     pub(crate) total: u64,
     pub(crate) sender: OpId,
     /// How the bytes may travel: the `MODE_*` bits.
     pub(crate) modes: u64,
-    /// Where they are; all zero without [`MODE_GET`].
+    /// Key to the bytes. All zero without [`MODE_GET`].
     pub(crate) key: RemoteRegion,
 }
 
@@ -152,7 +152,7 @@ pub(crate) const MODE_GET: u64 = 1;
 pub(crate) const MODE_PUT: u64 = 2;
 /// The sender can send them in fragments.
 pub(crate) const MODE_FRAGMENTS: u64 = 4;
-/// Of [`Kind::Sought`]: as [`FIRST`].
+/// Like [`FIRST`], in a [`Kind::Sought`].
 pub(crate) const MODE_FIRST: u64 = 8;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -163,7 +163,7 @@ pub(crate) struct Accept {
     pub(crate) receiver: OpId,
     /// [`MODE_PUT`] or [`MODE_FRAGMENTS`].
     pub(crate) mode: u64,
-    /// Where to put them; all zero for fragments.
+    /// Key to put to. All zero for fragments.
     pub(crate) key: RemoteRegion,
 }
 
@@ -173,11 +173,11 @@ pub(crate) struct Share {
     pub(crate) base: Base,
     pub(crate) sender: OpId,
     pub(crate) receiver: OpId,
-    /// Where the rear begins.
+    /// Offset of the rear half, in bytes.
     pub(crate) at: u64,
-    /// Where to put it.
+    /// Key to put the rear half to.
     pub(crate) key: RemoteRegion,
-    /// The word that decides who moves it.
+    /// Key to the word that decides which end moves the rear half.
     pub(crate) claim: RemoteRegion,
 }
 
@@ -193,15 +193,15 @@ pub(crate) struct Fragment {
 #[repr(C)]
 pub(crate) struct Blocked {
     pub(crate) base: Base,
-    /// The limit that was reached.
+    /// Limit that the sender has reached.
     pub(crate) at: u32,
-    /// Messages that wait.
+    /// Messages that the sender holds back.
     pub(crate) held: u32,
-    /// 1 if the receiver hears of what is new in the line ([`Kind::Held`]).
+    /// 1 if the sender notifies the receiver of new messages that it holds back ([`Kind::Held`]).
     pub(crate) tells: u64,
 }
 
-/// [`Kind::Grant`] and [`Kind::Limit`].
+/// Header of [`Kind::Grant`] and [`Kind::Limit`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Limit {
@@ -209,7 +209,7 @@ pub(crate) struct Limit {
     pub(crate) messages: u64,
 }
 
-/// [`Kind::Seek`] and [`Kind::Held`].
+/// Header of [`Kind::Seek`] and [`Kind::Held`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Line {
@@ -220,29 +220,32 @@ pub(crate) struct Line {
     pub(crate) flags: u64,
 }
 
-/// The tag means nothing.
+/// Flag: any tag matches.
 pub(crate) const ANY_TAG: u64 = 1;
-/// No message of the communicator is in front of it in the line.
+/// Flag: no earlier message of the same communicator is held back.
 pub(crate) const FIRST: u64 = 2;
 
-/// [`Kind::Landed`] names the receiver's operation; [`Kind::Taken`], [`Kind::Withdraw`],
-/// [`Kind::Withdrawn`], [`Kind::Met`], [`Kind::Back`] and [`Kind::First`] the sender's.
+/// Header of messages about one operation.
+///
+/// [`Kind::Landed`] names the receiver's operation. [`Kind::Taken`], [`Kind::Withdraw`], [`Kind::Withdrawn`], [`Kind::Met`],
+/// [`Kind::Back`] and [`Kind::First`] name the sender's.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct About {
     pub(crate) base: Base,
     pub(crate) op: OpId,
-    /// `OK`, or why not.
+    /// `OK`, or the reason of a failure.
     pub(crate) status: u64,
 }
 
 pub(crate) const OK: u64 = 0;
-/// The other end could not move the bytes.
+/// Status: the other end did not move the bytes.
 pub(crate) const REFUSED: u64 = 1;
-/// The communicator's collectives are no more.
+/// Status: the communicator is revoked.
 pub(crate) const REVOKED: u64 = 2;
 
-/// [`Kind::Ask`], [`Kind::Over`], [`Kind::Halt`] and [`Kind::Halted`]: of which collective, and what its sender takes it for.
+/// Header of [`Kind::Ask`], [`Kind::Over`], [`Kind::Halt`] and [`Kind::Halted`]. It names a collective, and has the signature of
+/// the sender's call.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Ask {
@@ -263,7 +266,7 @@ impl Ask {
     }
 }
 
-/// [`Kind::Abort`]: which collective of which communicator failed, and why. Ranks are the world's.
+/// Header of [`Kind::Abort`]: which collective of which communicator failed, and why. Ranks are those of the world.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Abort {
@@ -277,32 +280,33 @@ pub(crate) struct Abort {
     pub(crate) zero: u32,
 }
 
-/// `rank` failed.
+/// Reason: `rank` has failed.
 pub(crate) const WHY_FAILED: u32 = 1;
-/// `rank` has finished.
+/// Reason: `rank` has finished.
 pub(crate) const WHY_FINISHED: u32 = 2;
-/// `rank` and `other` called different collectives.
+/// Reason: `rank` and `other` have called different collectives.
 pub(crate) const WHY_MISMATCH: u32 = 3;
-/// `rank` could not take part, and its own error says why.
+/// Reason: `rank` could not take part. Its own error says why.
 pub(crate) const WHY_GAVE_UP: u32 = 4;
 
-/// [`Kind::Hello`]: what the sender has behind a window. A window is named by its communicator, and the number of the
-/// collective that made it.
+/// Header of [`Kind::Hello`], which describes the sender's memory of a window. A window is named by its communicator and the
+/// number of the collective that created it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Hello {
     pub(crate) base: Base,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
-    /// Of an element.
+    /// Signature of an element.
     pub(crate) sig: u64,
-    /// Bytes.
+    /// Length of the memory in bytes.
     pub(crate) len: u64,
-    /// To all of it; all zero when it is reached by messages only.
+    /// Key to all of the memory. All zero if it is accessed by messages only.
     pub(crate) key: RemoteRegion,
 }
 
-/// [`Kind::Tally`]: two counters of the sender, for posts and for completed accesses. [`Kind::Gate`]: one.
+/// Header of [`Kind::Tally`], with two counters of the sender, for posts and for completed accesses. Also of [`Kind::Gate`], with
+/// one counter.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Tally {
@@ -314,48 +318,48 @@ pub(crate) struct Tally {
     pub(crate) second: RemoteCounter,
 }
 
-/// [`Kind::Update`].
+/// Header of [`Kind::Update`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Update {
     pub(crate) base: Base,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
-    /// The sender's.
+    /// The sender's operation.
     pub(crate) op: OpId,
-    /// In the receiver's memory, in bytes.
+    /// Offset in the receiver's memory, in bytes.
     pub(crate) at: u64,
-    /// In the operation's buffer: comes back.
+    /// Offset in the operation's buffer. The answer repeats it.
     pub(crate) from: u64,
-    /// Bytes of the receiver's memory.
+    /// Length of the range of the receiver's memory, in bytes.
     pub(crate) len: u64,
-    /// What to do.
+    /// Operation to perform, encoded.
     pub(crate) deed: u64,
 }
 
-/// [`Kind::Updated`], with what was there before if that was asked for.
+/// Header of [`Kind::Updated`]. The body has the previous content of the memory if the update asked for it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Updated {
     pub(crate) base: Base,
     pub(crate) op: OpId,
     pub(crate) from: u64,
-    /// `OK`, or why not.
+    /// `OK`, or the reason of a failure.
     pub(crate) status: u64,
 }
 
-/// [`Kind::Lock`], [`Kind::Locked`] and [`Kind::Unlock`].
+/// Header of [`Kind::Lock`], [`Kind::Locked`] and [`Kind::Unlock`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Lock {
     pub(crate) base: Base,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
-    /// Which lock, and above that the number of the request.
+    /// Which lock, in the low bits, and the number of the request above.
     pub(crate) want: u64,
 }
 
-/// [`Kind::Note`] and [`Kind::NoWindow`].
+/// Header of [`Kind::Note`] and [`Kind::NoWindow`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Note {
@@ -365,31 +369,34 @@ pub(crate) struct Note {
     /// One of the `COUNT_*` numbers.
     pub(crate) what: u32,
     pub(crate) zero: u32,
-    /// Since the window was made, so that saying it twice changes nothing.
+    /// Total since the window was created, so that a repeated note changes nothing.
     pub(crate) count: u64,
 }
 
-/// Exposures that the sender has opened to the receiver.
+/// Counts exposures that the sender has opened to the receiver.
 pub(crate) const COUNT_POSTED: u32 = 1;
-/// Accesses to the receiver that the sender has completed.
+/// Counts accesses to the receiver that the sender has completed.
 pub(crate) const COUNT_COMPLETED: u32 = 2;
-/// Fences that it has passed; or who says it waits in one, and wants to hear of the end's end.
+/// Counts fences that the sender has passed, in a [`Kind::NoWindow`]. In a [`Kind::Note`], the sender waits in a fence, and asks
+/// to be notified when the receiver frees its end of the window.
 pub(crate) const COUNT_FENCES: u32 = 3;
 
-/// [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`]: what they say is in the base. [`Kind::Ping`], [`Kind::Pong`] and
-/// [`Kind::Gone`] say no more than that, and are outside of the channel's order.
+/// Header of messages that need only a base.
+///
+/// These are [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`] and [`Kind::Recall`]. So are [`Kind::Ping`], [`Kind::Pong`] and
+/// [`Kind::Gone`], which are not part of the channel's order.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Plain {
     pub(crate) base: Base,
 }
 
-/// Reads a header, or `None` when the bytes are not as long as one.
+/// Reads a header. Returns `None` if the length of the bytes is wrong.
 pub(crate) fn read<H: Pod>(header: &[u8]) -> Option<H> {
     (header.len() == size_of::<H>()).then(|| bytemuck::pod_read_unaligned(header))
 }
 
-/// The base of any header.
+/// Reads the kind and the base of any header. Returns `None` if the kind or the version is unknown.
 pub(crate) fn read_base(header: &[u8]) -> Option<(Kind, Base)> {
     let base: Base = bytemuck::pod_read_unaligned(header.get(..size_of::<Base>())?);
     let kind = Kind::from_byte(base.kind)?;
@@ -407,9 +414,10 @@ impl Base {
         }
     }
 
-    /// Writes what every message carries into a header that is about to leave.
+    /// Writes the sequence number, credits and acknowledgment into a header that is about to leave.
     ///
-    /// In one word, because it is read as one right after: what was stored in pieces would first have to reach the cache.
+    /// The base is stored as one word, because it is read as one word right after. A load that covers several smaller stores
+    /// would stall until they have reached the cache.
     #[inline]
     pub(crate) fn stamp(header: &mut [u8], seq: u16, credits: u16, ack: u16) {
         let base = header.first_chunk_mut::<8>().expect("a header has a base");
@@ -472,7 +480,7 @@ impl Limit {
         }
     }
 
-    /// The number goes round.
+    /// Returns the number of messages, or `None` if it does not fit. The number wraps around.
     pub(crate) fn messages(&self) -> Option<u32> {
         u32::try_from(self.messages).ok()
     }
