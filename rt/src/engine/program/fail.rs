@@ -1,7 +1,8 @@
-//! Collectives that fail: everywhere, with one reason, and no later one on their communicator.
+//! Fails collectives: on all ranks, with one reason, together with all later ones on the communicator.
 //!
-//! Whoever learns that a collective has failed tells the ranks at distances that are powers of two, once. So all know after
-//! ⌈log₂ size⌉ messages in a row, no rank sends more than twice as many, and it takes as many deaths to cut a survivor off.
+//! A rank that learns of a failed collective notifies the ranks at distances that are powers of two, once. So all ranks know
+//! after ⌈log₂ size⌉ consecutive messages, and no rank sends more than 2⌈log₂ size⌉. At least ⌈log₂ size⌉ ranks must fail
+//! before a survivor misses the news.
 
 use std::collections::BTreeSet;
 
@@ -26,13 +27,13 @@ use crate::{
 };
 
 impl super::Programs {
-    /// Whether there is any revoked communicator.
+    /// Returns true if any communicator is revoked.
     #[inline]
     pub(in crate::engine) fn any_revoked(&self) -> bool {
         self.calls.any_revoked()
     }
 
-    /// Why there will be no message of such a collective.
+    /// Returns the error for messages of this collective, if it is revoked.
     pub(in crate::engine) fn revoked_kind(&self, ctx: u32, tag: Option<u32>) -> Option<ErrorKind> {
         if self.calls.is_void(ctx) {
             return Some(ErrorKind::Revoked);
@@ -40,34 +41,35 @@ impl super::Programs {
         self.calls.revoked_kind((ctx, tag?))
     }
 
-    /// Nothing is under way in this context any more. `false`: that was known.
+    /// Revokes a context with all its messages. Returns false if it was revoked already.
     pub(in crate::engine) fn make_void(&mut self, ctx: u32) -> bool {
         self.calls.make_void(ctx)
     }
 
-    /// Whether nothing may be under way in this context.
+    /// Returns true if this context was revoked with all its messages.
     #[inline]
     pub(in crate::engine) fn is_void(&self, ctx: u32) -> bool {
         self.calls.is_void(ctx)
     }
 
-    /// Contexts in which nothing is under way any more.
+    /// Returns the contexts that were revoked with all their messages.
     pub(in crate::engine) fn void(&self) -> impl Iterator<Item = u32> {
         self.calls.void()
     }
 }
 
 impl Core {
-    /// The last handle of a communicator is gone.
+    /// Forgets the collectives of a communicator whose last handle was dropped.
     pub(in crate::engine) fn forget_programs(&mut self, ctx: u32) {
         let Self {
             programs, groups, ..
         } = self;
-        // Collectives have the context beside the messages' one.
+        // The context of collectives is odd: that of the communicator's messages, plus one.
         programs.calls.forget(ctx, |its| groups.has_left(its & !1));
     }
 
-    /// Why a collective cannot even begin. One that has begun by cells goes on in a runtime that closes: peers wait for it.
+    /// Returns the reason why a collective cannot begin, if there is one. A collective that has begun by cells continues in a
+    /// closing runtime, because peers wait for it.
     pub(super) fn doomed(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
         if !has_begun && self.begins_no_more() {
             return Some(ErrorKind::Closed);
@@ -98,12 +100,13 @@ impl Core {
         Some(self.mismatch_with(stranger))
     }
 
-    /// Whether this rank begins no collective and no agreement any more: it closes, and what still keeps it has begun.
+    /// Returns true if this rank begins no collective and no agreement any more. It is closing, and every promised collective has
+    /// begun.
     pub(in crate::engine) const fn begins_no_more(&self) -> bool {
         self.closing || self.leaving && self.promised == 0
     }
 
-    /// A sender whose message for this collective nobody has received.
+    /// Returns the sender of a message for this collective that was not received, if there is one.
     pub(super) fn left_over(&mut self, (ctx, tag): (u32, u32)) -> Option<u32> {
         if !self.programs.calls.may_be_early((ctx, tag)) {
             return None;
@@ -116,7 +119,7 @@ impl Core {
         self.matching.peek(any).map(|found| found.envelope.source)
     }
 
-    /// Ends a program without success, here and everywhere.
+    /// Fails a program, here and on all other ranks.
     pub(super) fn fail(&mut self, index: u32, kind: ErrorKind) {
         let me = self.programs.me;
         let fails = self.programs.get(index).filter(|run| run.failed.is_none());
@@ -163,7 +166,7 @@ impl Core {
         Why::Mismatch(peer.min(me), peer.max(me)).kind()
     }
 
-    /// What has not met its peer yet is taken back; the rest completes by itself.
+    /// Cancels an operation that was not matched yet. A matched one completes by itself.
     fn cancel(&mut self, op: OpId) {
         let life = self.ops.live(op).life;
         if matches!(life, Life::Posted(_)) {
@@ -173,13 +176,13 @@ impl Core {
         }
     }
 
-    /// A member has failed: so do all collectives that it is in.
+    /// Fails all collectives with a member that has failed.
     pub(in crate::engine) fn lose_programs(&mut self, rank: u32, why: Down) {
         self.wake_for_words();
         self.lose_still(rank);
         if why != Down::Failed {
             self.lose_listed(rank);
-            return; // those that wait for its messages fail with them; the others have what they need from it
+            return; // programs that wait for its messages fail with those, and the others have all they need from it
         }
         for index in self.programs.indices() {
             let run = self.programs.get(index);
@@ -189,7 +192,7 @@ impl Core {
         }
     }
 
-    /// Ends all programs of a context.
+    /// Fails all programs of a context.
     pub(in crate::engine) fn void_programs(&mut self, ctx: u32) {
         for index in self.programs.indices() {
             let run = self.programs.get(index);
@@ -199,7 +202,7 @@ impl Core {
         }
     }
 
-    /// From this collective on there are none on its communicator.
+    /// Revokes this collective and all later ones on its communicator.
     pub(super) fn revoke(&mut self, (ctx, tag): (u32, u32), why: Why) {
         if self.programs.is_void(ctx) {
             return;
@@ -213,7 +216,7 @@ impl Core {
         }
         let running = self.programs.calls.running((ctx, tag));
         if running.is_some_and(|running| self.is_awaited(running.run)) {
-            self.programs.calls.was_told((ctx, tag)); // as soon as it looks
+            self.programs.calls.was_told((ctx, tag)); // its future will return the reason
         }
         if self.has_left(ctx & !1) {
             self.programs.calls.note_left(ctx);
@@ -246,10 +249,10 @@ impl Core {
         self.forget_messages(|its, _| its.ctx == ctx && !is_before(its.tag, tag));
     }
 
-    /// Tells the neighbours.
+    /// Notifies the neighbors that a collective has failed.
     pub(super) fn spread(&mut self, key: (u32, u32), why: Why) {
         let Some(group) = self.group_of(key.0) else {
-            return; // nobody who is in it has to hear it from here
+            return; // this rank does not know the communicator, so no member relies on its news
         };
         let header = why.header(key);
         for rank in neighbours(&group, self.programs.me) {
@@ -271,7 +274,7 @@ impl Core {
         group.or_else(|| is_world.then(|| Group::First(self.peers.size())))
     }
 
-    /// A peer says that a collective has failed. That is believed of members.
+    /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
     pub(in crate::engine) fn handle_abort(&mut self, rank: u32, header: &Abort) {
         let key = (header.ctx, header.tag);
         let is_of_collectives = !key.0.is_multiple_of(2);
@@ -288,7 +291,7 @@ impl Core {
         }
     }
 
-    /// A message that nobody waits for yet. One for a collective shows whether its sender calls the same one.
+    /// Stores an unexpected message. One for a collective also shows whether its sender calls the same collective.
     #[inline]
     pub(in crate::engine) fn store_early(
         &mut self,
@@ -328,7 +331,7 @@ impl Core {
         match self.programs.calls.running(key) {
             Some(running) if running.sig == sig => {}
             Some(Running { run, .. }) => self.fail_mismatched(run, envelope.source),
-            // It was over without this message.
+            // This rank has completed the collective without this message, so the sender has called another one.
             None if self.programs.calls.is_over(key) => {
                 let (me, peer) = (self.programs.me, envelope.source);
                 self.revoke(key, Why::Mismatch(peer.min(me), peer.max(me)));
@@ -337,14 +340,16 @@ impl Core {
         }
     }
 
-    /// Whether a message is for a collective of a communicator that this rank has dropped, and none that goes on.
+    /// Returns true if a message is for a collective of a dropped communicator, and that collective is not in flight.
     fn is_left(&self, envelope: &Envelope) -> bool {
         let running = || self.programs.calls.running((envelope.ctx, envelope.tag));
         self.has_left(envelope.ctx & !1) && running().is_none()
     }
 
-    /// This rank has dropped a communicator: what was sent to collectives that it has not begun never gets to one. What is only
-    /// offered stays with its sender, who hears that there is none when it [asks](super::doubt): it may hear why before that.
+    /// Drops stored messages of a dropped communicator that are for collectives which this rank has not begun.
+    ///
+    /// Offers stay. Their sender learns that the collective will not begin when it [asks](super::doubt), or learns the reason
+    /// before that.
     pub(in crate::engine) fn forget_left(&mut self, ctx: u32) {
         if self.has_left(ctx & !1) && self.programs.calls.any_early() {
             let running = self.programs.calls.running_of(ctx);
@@ -355,7 +360,7 @@ impl Core {
         }
     }
 
-    /// A stored message has left the store.
+    /// Records that a stored message has left the store.
     #[inline]
     pub(in crate::engine) fn was_early(&mut self, envelope: Envelope) {
         if !envelope.ctx.is_multiple_of(2) {
@@ -363,7 +368,7 @@ impl Core {
         }
     }
 
-    /// A message was put back in the store.
+    /// Records that a message was put back in the store.
     pub(in crate::engine) fn is_early(&mut self, envelope: Envelope, sig: u64) {
         if !envelope.ctx.is_multiple_of(2) {
             self.programs
@@ -372,14 +377,16 @@ impl Core {
         }
     }
 
-    /// Whether nobody will receive messages of this context any more: it is revoked, or this rank has dropped the communicator.
+    /// Returns true if this rank receives no message of this context any more. The context is revoked, or this rank has dropped
+    /// the communicator.
     #[inline]
     pub(in crate::engine) fn is_deaf(&self, ctx: u32) -> bool {
         self.programs.is_void(ctx) || self.has_left(ctx)
     }
 
-    /// A message of a collective that there is not, or of a communicator that is revoked or was dropped here: its sender is told,
-    /// and gets its credits or its buffer back.
+    /// Refuses a message of a collective that will not begin, or of a communicator that is revoked or was dropped here.
+    ///
+    /// Notifies the sender, and returns its credits or its buffer.
     pub(in crate::engine) fn turn_off(&mut self, envelope: Envelope, parcel: &Parcel<'_>) {
         let source = envelope.source;
         if let Some(bytes) = parcel.uninvited() {
@@ -404,7 +411,8 @@ impl Core {
         }
     }
 
-    /// The message in an orphan's buffer is gone. What is on its way there still comes.
+    /// Releases the buffer of an operation without a future, once no stored message is in it. A transfer into the buffer that is
+    /// in flight completes first.
     pub(in crate::engine) fn release_void(&mut self, orphan: OpId) {
         let is_in = |body: &Body| matches!(body, Body::InOp { op, .. } if *op == orphan);
         let done = self.ops.live(orphan).life.is_done();
@@ -415,7 +423,7 @@ impl Core {
 }
 
 impl Core {
-    /// Tells a peer what has been revoked of a context.
+    /// Notifies a peer of the first revoked collective of a context, or that the whole communicator is revoked.
     pub(super) fn tell_revoked(&mut self, rank: u32, ctx: u32) {
         if self.programs.is_void(ctx) {
             self.peers.control(rank, &Revoke::new(ctx & !1));
@@ -425,7 +433,7 @@ impl Core {
     }
 }
 
-/// World ranks of the members at distances that are powers of two, on both sides.
+/// Returns the world ranks of the members at distances that are powers of two, on both sides.
 pub(super) fn neighbours(group: &Group, me: u32) -> BTreeSet<u32> {
     let (size, mut found) = (group.len(), BTreeSet::new());
     let Some(rank) = group.local_of(me) else {

@@ -1,13 +1,14 @@
-//! Programs over messages: collectives that go on while the application computes, on any driver.
+//! Programs: collectives that progress on any driver while the application computes.
 //!
-//! A program's messages are operations like all others, in areas of its memory and without a future. When one is complete, the
-//! program is *told*: that is queued, as handlers may not call the driver, and [`Engine::flush`] begins what has waited for it.
-//! So whoever makes turns, an application or the agent, carries programs on, and the only waker is the one at the end.
+//! A program's messages are operations like all others, in areas of its memory and without a future. When one completes, the
+//! program is notified. The notification is queued, because handlers must not call the driver. [`Engine::flush`] then begins the
+//! steps that have waited for the message. So each thread that makes turns, of the application or of the agent, carries programs
+//! on, and there is only one waker, for the end.
 //!
-//! Reductions are the application's code, and long copies take long: they are [`Job`]s, which whoever made the turn does when it
-//! has let go of the lock, and then [reports](Engine::done).
+//! Reductions run code of the application, and long copies take time. So both are [`Job`]s: the thread that made the turn runs
+//! them after it has released the lock, and then [reports](Engine::done) them.
 //!
-//! A program's buffers stay until every message and every job of it is over, however it ends.
+//! A program keeps its buffers until all its messages and jobs are complete, even if it fails.
 
 mod agree;
 mod calls;
@@ -61,56 +62,56 @@ use crate::{
     proto::wire::{Ask, OpId},
 };
 
-/// Programs that are over whose room is kept for the next ones: as many as are usually under way at a time.
+/// Maximum number of completed programs whose memory is kept for the next ones. Usually no more are in flight at a time.
 const SPARE_MAX: usize = 8;
 
-/// Part of the signature of programs that go by lists.
+/// Part of the signature of programs that run as task lists.
 const BY_LISTS: u64 = 0x11_575;
 
-/// The programs of one runtime, and what it knows of the collectives of its communicators.
+/// The programs of one runtime, and the records of collectives on its communicators.
 pub(super) struct Programs {
     /// This rank.
     me: u32,
-    /// The driver runs task lists.
+    /// True if the driver runs task lists.
     lists: bool,
-    /// Nothing until the first program: a rank of a large simulation that does nothing should take little.
+    /// `None` until the first program, so that an idle rank of a large simulation takes little memory.
     state: Option<Box<State>>,
 }
 
 pub(super) struct State {
     runs: Vec<Option<Box<Run>>>,
     free: Vec<u32>,
-    /// What is left of some that are over.
+    /// Completed programs whose memory is reused.
     #[expect(clippy::vec_box, reason = "they come from boxes and go to boxes")]
     spare: Vec<Box<Run>>,
-    /// Whose message it is, by the slot of its operation.
+    /// Program and step of each message, by the slot of its operation.
     parts: Vec<Part>,
     told: Vec<Told>,
     calls: Calls,
     words: words::Known,
     compared: compare::Comparisons,
-    /// What is left of reductions that panicked, for the futures of their programs.
+    /// Panics of reductions, for the futures of their programs.
     panics: Vec<(OpId, Panic)>,
-    /// When to [ask](doubt).
+    /// Timer that [asks](doubt) the peers of a stalled program.
     doubt: Option<doubt::Doubt>,
-    /// What programs that go by lists share, by context and number.
+    /// Shared resources of programs that run as task lists, by context and slot number.
     slots: BTreeMap<(u32, u32), Lot>,
-    /// Of the last program that went by lists.
+    /// Serial number of the last program that ran as task lists.
     serial: u32,
     lines: Lines,
-    /// Programs under way whose messages may lie in cells.
+    /// Programs in flight whose messages may arrive in cells.
     looking: usize,
-    /// What has to wait until cells were looked into.
+    /// News from peers that must wait until the cells were checked.
     news: Vec<News>,
     /// Scratch of quick programs.
     scratch: Vec<u128>,
-    /// Quick programs that found everything at once.
+    /// Quick programs that completed immediately.
     quick_count: u32,
-    /// Turns in which programs looked into cells.
+    /// Turns in which programs checked cells.
     looked: u32,
 }
 
-/// What a peer said last: its messages in cells came before.
+/// A peer's last news. It is handled after the peer's messages in cells, because those were sent before it.
 pub(super) enum News {
     Down(u32, Down),
     Over(u32, Ask),
@@ -122,45 +123,45 @@ struct Part {
     step: u32,
 }
 
-/// What programs are to look at.
+/// A notification to a program.
 enum Told {
-    /// This message is complete.
+    /// A message of a program is complete.
     Part(OpId),
-    /// Something about this program has changed.
+    /// The state of this program has changed.
     Run(u32),
-    /// The driver says this of a program's lists.
+    /// The driver reports an event of a program's task lists.
     List(Token, Heard),
     /// A peer has sent its last calls on this communicator.
     Letter(u32),
 }
 
-/// A collective as it is called.
+/// Parameters of a collective call.
 #[derive(Debug)]
 pub(crate) struct RunCall {
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) sig: u64,
-    /// The line of the program that called it.
+    /// Source line of the call.
     pub(crate) at: &'static Location<'static>,
     pub(crate) group: Group,
     pub(crate) program: Arc<Program>,
     pub(crate) reducer: Option<Reducer>,
-    /// What the caller got wrong, if that is known before anything begins.
+    /// The caller's error, if it is known before the program begins.
     pub(crate) refused: Option<String>,
-    /// By task lists, where the driver runs them.
+    /// True if the program runs as task lists when the driver supports them.
     pub(crate) offload: bool,
-    /// Its receives may be asked for one by one.
+    /// True if the application may wait for single blocks of the result.
     pub(crate) by_blocks: bool,
 }
 
-/// The claim to a program under way, and to its two buffers.
+/// The claim of a future to a program in flight and to its two buffers.
 pub(crate) struct RunTicket<I, O> {
     pub(crate) buffers: Ticket<(I, O)>,
-    /// Its number, as long as it is under way.
+    /// Index of the program, valid while it is in flight.
     run: u32,
 }
 
-/// A step to be done with no lock held.
+/// A step of a program that must run with no lock held.
 pub(crate) struct Job {
     run: u32,
     step: usize,
@@ -169,7 +170,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Does it.
+    /// Runs the step.
     pub(crate) fn run(&mut self) {
         self.panic = self.work.run().err();
     }
@@ -237,12 +238,12 @@ impl State {
         }
     }
 
-    /// Whether any is under way.
+    /// Returns true if any program is in flight.
     pub(super) fn any(&self) -> bool {
         self.runs.len() > self.free.len()
     }
 
-    /// Whether messages of programs under way may lie in cells.
+    /// Returns true if messages of programs in flight may arrive in cells.
     #[inline]
     pub(super) fn are_looking(&self) -> bool {
         self.looking > 0
@@ -253,20 +254,20 @@ impl State {
         !self.told.is_empty()
     }
 
-    /// A program's message is complete.
+    /// Notifies a program that one of its messages is complete.
     pub(super) fn tell(&mut self, op: OpId) {
         self.told.push(Told::Part(op));
     }
 
-    /// The driver says something of a program's lists.
+    /// Notifies a program of an event of its task lists.
     pub(super) fn hear(&mut self, token: Token, heard: Heard) {
         self.told.push(Told::List(token, heard));
     }
 
-    /// Scratch for the next program: what the last one that is over has left, if that is enough.
+    /// Returns scratch memory for the next program. Reuses that of a completed program if it is large enough.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough memory.
     fn scratch(&mut self, bytes: usize, align: usize) -> Result<Vec<u128>, ErrorKind> {
         let last = self.spare.last_mut();
         let left = last.map_or_else(Vec::new, |run| run.memory.take_scratch());
@@ -279,7 +280,7 @@ impl State {
         self.told.push(Told::Run(run));
     }
 
-    /// Takes a program in, in the room of one that is over if there is any.
+    /// Adds a program, in the memory of a completed one if there is any. Returns its index.
     fn add(&mut self, run: impl FnOnce(Room) -> Run) -> u32 {
         let run = Some(match self.spare.pop() {
             Some(mut old) => {
@@ -296,7 +297,7 @@ impl State {
         u32::try_from(self.runs.len() - 1).expect("fewer than 2^32 programs under way")
     }
 
-    /// Takes out one that is over, and keeps its room. What is the application's is in it no more.
+    /// Removes a completed program, and keeps its memory. It holds no value of the application any more.
     fn remove(&mut self, index: u32) {
         let run = self.runs[index as usize].take();
         self.looking -= usize::from(run.as_ref().is_some_and(|run| run.looks));
@@ -316,7 +317,7 @@ impl State {
             .collect()
     }
 
-    /// Gives back what names places of operations that are gone; there are `ops` of them.
+    /// Shrinks the tables that are indexed by operation slots to `ops` slots.
     pub(in crate::engine) fn shrink(&mut self, ops: usize) {
         self.parts.truncate(ops);
         self.parts.shrink_to_fit();
@@ -333,7 +334,8 @@ impl State {
 }
 
 impl Engine {
-    /// Begins a program, or goes on with one of which so many steps are over in quick order. It goes on by itself from here.
+    /// Begins a program, which then progresses by itself. If `over` is given, the program has already begun by cells, and that
+    /// number of steps in quick order is complete.
     pub(crate) fn run<I: SendBuf, O: RecvBuf>(
         &mut self,
         call: RunCall,
@@ -361,11 +363,11 @@ impl Core {
         areas: [Area; 2],
         over: Option<usize>,
     ) -> u32 {
-        // The caller's own mistake tells it more than what others have heard of it.
+        // The caller's own mistake comes first: it is a better explanation than an error that a peer reported.
         let wrong = call.wrong(areas);
         let offload = call.offload && self.programs.lists;
         if offload {
-            // Ranks that go by messages are others.
+            // Ranks that run the same program over messages must not match ranks that run it as task lists.
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;
         }
         let (lens, align) = (call.program.lens(), call.program.elem().align);
@@ -413,7 +415,7 @@ impl Core {
 }
 
 impl RunCall {
-    /// What there is to say of a call of this program before it is made.
+    /// Returns a call of `program` with empty fields, for the caller to fill.
     pub(crate) fn of(program: Arc<Program>) -> Self {
         Self {
             ctx: 0,
@@ -429,12 +431,12 @@ impl RunCall {
         }
     }
 
-    /// Takes the call out of its room.
+    /// Takes the call out, and leaves an empty one.
     fn leave(&mut self) -> Self {
         mem::replace(self, Self::of(Arc::clone(Program::nothing())))
     }
 
-    /// Whether the call was taken out of its room.
+    /// Returns true if the call was taken out.
     pub(crate) fn is_left(&self) -> bool {
         Arc::ptr_eq(&self.program, Program::nothing())
     }
@@ -452,7 +454,7 @@ impl RunCall {
         }
     }
 
-    /// What the caller got wrong; `areas` are those of the two buffers.
+    /// Returns the caller's error, if there is one. `areas` are those of the two buffers.
     #[inline]
     fn wrong(&self, areas: [Area; 2]) -> Option<ErrorKind> {
         let bytes = areas.map(|area| area.len);
@@ -479,7 +481,7 @@ impl RunCall {
         Some(ErrorKind::InvalidArgument(sentence))
     }
 
-    /// Whether elements are where a reduction may look at them.
+    /// Returns true if both buffers are aligned for the elements of a reduction.
     fn is_aligned(&self, [input, output]: [Area; 2]) -> bool {
         let (
             Lens {

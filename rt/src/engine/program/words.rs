@@ -1,9 +1,8 @@
-//! What two ranks called that disagree, in words: for the errors of both, and of all others.
+//! Describes in words what two ranks called that disagree, for the errors on all ranks.
 //!
-//! A collective that runs knows its signature, and the line that called it; what a signature stands for was put into words when
-//! its program was made. So words cost a collective nothing. Only when two ranks disagree does each tell its neighbours what it
-//! called, and a rank that hears of it passes it on, as the news that they disagree went before. An error waits for both, but not
-//! for long.
+//! A running collective knows only its signature and its source line. The words for a signature were recorded when its program
+//! was made, so words cost a collective nothing. When two ranks disagree, each sends its neighbors the words for its call. Ranks
+//! pass the words on, behind the news of the mismatch. An error waits for the words of both ranks, unless one of them is down.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,22 +17,22 @@ use crate::{
     proto::wire::{self, Base, Kind, Words},
 };
 
-/// Signatures whose words are kept. Programs that are made are kept in fewer.
+/// Maximum number of signatures whose words are kept. The cache of programs holds fewer programs.
 const KNOWN_MAX: usize = 1 << 10;
 
-/// Words of calls that are kept, for a few communicators on which ranks disagreed.
+/// Maximum number of calls whose words are kept, for the few communicators on which ranks disagree.
 const SAID_MAX: usize = 64;
 
-/// What a rank says that has closed and called no collective where another one did.
+/// Words of a rank that closes and has called no collective where another rank has.
 const NOTHING: &str = "no further collective";
 
-/// Members of a communicator that hear of a mismatch from each rank that leaves because of it.
+/// Maximum size of a communicator whose members are all notified by a rank that leaves because of a mismatch.
 const TOLD_MAX: usize = 64;
 
-/// Bytes of one call's words.
+/// Maximum bytes of one call's words.
 const LEN_MAX: usize = wire::WORDS_PARTS * wire::WORDS_LEN;
 
-/// Pairs of ranks that disagree in one collective, of which one is named.
+/// Maximum number of pairs kept for one collective. Errors name one of them.
 const PAIRS_MAX: usize = 16;
 
 /// Two ranks of the world, the lower one first.
@@ -45,23 +44,23 @@ type Disagreement = (Pair, Option<Box<[String; 2]>>);
 /// Context and tag.
 type Key = (u32, u32);
 
-/// What is known in words.
+/// Words for signatures, and for the calls of ranks that disagree.
 pub(super) struct Known {
-    /// What collectives of a signature are called.
+    /// Words for collectives, by signature.
     named: BTreeMap<u64, Box<str>>,
     /// The pairs of world ranks that disagree in one collective. Several ranks may each see another pair.
     pairs: BTreeMap<Key, BTreeSet<Pair>>,
-    /// What world ranks have called where two disagreed.
+    /// Words for calls of ranks that disagree, by collective and world rank.
     said: BTreeMap<(Key, u32), Said>,
     /// Futures that wait for words.
     wakers: Vec<Waker>,
 }
 
-/// What a rank has said of its call.
+/// Words that a rank has sent for its call.
 #[derive(Default)]
 struct Said {
     parts: [Option<Box<[u8]>>; wire::WORDS_PARTS],
-    /// All of it.
+    /// The complete text.
     whole: Option<Box<str>>,
 }
 
@@ -75,7 +74,7 @@ impl Known {
         }
     }
 
-    /// Two ranks disagree in a collective. Returns true if that is news.
+    /// Records that two ranks disagree in a collective. Returns true if that was not known.
     fn note(&mut self, key: Key, pair: Pair) -> bool {
         let is_full = self.pairs.len() >= SAID_MAX && !self.pairs.contains_key(&key);
         if is_full {
@@ -107,14 +106,14 @@ impl Known {
         Some(self.said.entry((key, rank)).or_default())
     }
 
-    /// In words, what collectives of this signature are.
+    /// Returns the words for collectives of this signature.
     fn name(&self, sig: u64) -> &str {
         self.named.get(&sig).map_or("a collective", |name| name)
     }
 }
 
 impl Said {
-    /// Takes a part in. Whether that was the last one.
+    /// Adds a part. Returns true if it was the last one missing.
     fn take(&mut self, header: &Words) -> bool {
         let (part, parts, len) = (header.part, header.parts, header.len);
         let (part, parts, len) = (usize::from(part), usize::from(parts), usize::from(len));
@@ -128,7 +127,7 @@ impl Said {
             return false;
         }
         let bytes: Vec<u8> = parts.iter().flatten().flatten().copied().collect();
-        // It ends up on a terminal.
+        // The text may be printed to a terminal, so remove control characters.
         let text = String::from_utf8_lossy(&bytes);
         self.whole = Some(text.replace(char::is_control, " ").into());
         true
@@ -136,7 +135,7 @@ impl Said {
 }
 
 impl Core {
-    /// What collectives of this signature are, in words, for ranks that disagree.
+    /// Records the words for collectives of this signature, for errors of ranks that disagree.
     #[cold]
     pub(crate) fn name_signature(&mut self, sig: u64, words: impl FnOnce() -> String) {
         let named = &mut self.programs.words.named;
@@ -151,8 +150,8 @@ impl Core {
         named.insert(sig, words.into());
     }
 
-    /// Takes note of two ranks that disagree in a collective. Tells the neighbors which two they are, and what they have called
-    /// as far as this rank knows it.
+    /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the words for both calls as
+    /// far as they are known.
     pub(super) fn note_pair(&mut self, key: Key, pair: Pair) {
         if self.programs.words.note(key, pair) {
             // Before the words: neighbors believe only those of ranks that they know to disagree.
@@ -182,7 +181,7 @@ impl Core {
         }
     }
 
-    /// The signature of a collective of this rank, and the line that called it.
+    /// Returns the signature and the source line of a collective that this rank has called.
     pub(super) fn called(&mut self, key: Key) -> Option<(u64, &'static Location<'static>)> {
         if let Some(running) = self.programs.calls.running(key) {
             let run = self.programs.get(running.run)?;
@@ -191,7 +190,7 @@ impl Core {
         self.programs.calls.over(key)
     }
 
-    /// Tells the neighbours what a rank called.
+    /// Sends the words for a rank's call to the neighbors.
     fn pass_on(&mut self, key: Key, rank: u32) {
         if let Some(group) = self.group_of(key.0) {
             let neighbors = super::fail::neighbours(&group, self.programs.me);
@@ -200,7 +199,7 @@ impl Core {
         }
     }
 
-    /// Tells peers what a rank called, if that is known.
+    /// Sends the words for a rank's call to `peers`, if they are known.
     fn say_to(&mut self, peers: impl IntoIterator<Item = u32> + Clone, key: Key, rank: u32) {
         let Some(text) = self.programs.words.whole(key, rank).map(str::to_owned) else {
             return;
@@ -214,8 +213,8 @@ impl Core {
         }
     }
 
-    /// Before this rank leaves because two ranks disagree: tells all members of small communicators. One that calls its first
-    /// collective later would else only see that this rank has left.
+    /// Notifies all members of small communicators of a mismatch, before this rank leaves because of it. A member that calls its
+    /// first collective later would otherwise only see that this rank has left.
     pub(crate) fn tell_members_of_mismatch(&mut self) {
         for (ctx, tag, [one, other]) in self.programs.calls.mismatches() {
             let Some(group) = self.group_of(ctx) else {
@@ -236,12 +235,12 @@ impl Core {
         }
     }
 
-    /// A peer says what a rank has called: believed of members, where two have disagreed.
+    /// Handles a peer's words for a rank's call. Only members are believed, and only about ranks that disagree.
     pub(in crate::engine) fn handle_words(&mut self, by: u32, header: &Words) {
         let (key, rank) = ((header.ctx, header.tag), header.rank);
         let group = self.group_of(key.0);
         if group.is_none() && !self.has_left(key.0 & !1) {
-            // This rank does not have the communicator yet. When it does, it believes what members have said of it.
+            // This rank does not have the communicator yet. The words are used once it does.
             let said = self.programs.words.place(key, rank);
             said.map(|said| said.take(header));
             return;
@@ -257,13 +256,13 @@ impl Core {
         }
     }
 
-    /// Those that wait for words look again.
+    /// Wakes the futures that wait for words.
     pub(super) fn wake_for_words(&mut self) {
         let wakers = std::mem::take(&mut self.programs.words.wakers);
         self.wakers.extend(wakers);
     }
 
-    /// What two ranks have called that disagree on this communicator, as far as they say it; ready when there is no more to come.
+    /// Waits for the words of two ranks that disagree on this communicator. Ready when no more words can arrive.
     pub(crate) fn poll_words(&mut self, ctx: u32, waker: &Waker) -> Poll<()> {
         if self.awaits_words(ctx) {
             return self.wait_for_words(waker);
@@ -271,7 +270,7 @@ impl Core {
         Poll::Ready(())
     }
 
-    /// Has this future look again when there is news of a mismatch.
+    /// Registers this future to be woken when there is news of a mismatch.
     pub(super) fn wait_for_words(&mut self, waker: &Waker) -> Poll<()> {
         let wakers = &mut self.programs.words.wakers;
         if !wakers.iter().any(|known| known.will_wake(waker)) {
@@ -319,7 +318,7 @@ impl Core {
     }
 }
 
-/// As much of it as is told. The line at the end says more than the counts in the middle.
+/// Shortens a text to [`LEN_MAX`] bytes. Cuts the middle, because the source line at the end says more than the counts there.
 fn shortened(text: &str) -> String {
     if text.len() <= LEN_MAX {
         return text.to_owned();
@@ -330,7 +329,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl Words {
-    /// The parts of what a rank called.
+    /// Splits the words for a rank's call into messages.
     fn all((ctx, tag): Key, rank: u32, text: &[u8]) -> impl Iterator<Item = Self> {
         let parts = text.chunks(wire::WORDS_LEN).take(wire::WORDS_PARTS);
         let count = parts.len();
