@@ -13,7 +13,7 @@ pub struct Limits {
     pub tries_max: u16,
 }
 
-/// 10 ms to 500 ms, as in spec P9. 64 tries take 30 s, in which a fabric that loses a third of all datagrams still connects.
+/// Waits of 10 ms to 500 ms. 64 tries take 30 s, in which a fabric that loses a third of all datagrams still connects.
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! Parcels: short messages to a peer without a connection, over datagrams that may be lost, duplicated or late.
 //!
-//! Go-back-n (spec P15): parcels are numbered, the receiver takes them only in order, and answers with the number that it expects
-//! next. If no answer comes, the oldest parcel alone is sent again, and the answer to it tells which others are missing. Both
+//! The protocol is go-back-n: parcels are numbered, the receiver takes them only in order, and answers with the number that it
+//! expects next. If no answer comes, the oldest parcel alone is sent again, and the answer to it tells which others are missing. Both
 //! directions of a pair are independent, and connections that come and go change nothing. A rank with a connection uses it once
 //! all parcels are answered. A rank whose connection was drained in good order sends parcels again.
 
@@ -41,7 +41,7 @@ impl Parcels {
         self.kept.is_empty()
     }
 
-    /// Adds a parcel. Returns true if so much is sent to the peer that a connection pays (spec P9).
+    /// Adds a parcel. Returns true if so much was sent to the peer that a connection pays.
     pub(crate) fn push(&mut self, parcel: Box<[u8]>) -> bool {
         self.said += 1;
         self.said_bytes += parcel.len() as u64;

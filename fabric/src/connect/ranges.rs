@@ -2,7 +2,7 @@
 //!
 //! A rank that makes its queue pairs while no other rank does gets numbers without gaps, so a few ranges describe all of them. In
 //! the order of their numbers, they are for the other ranks in *their* order, without the rank itself. To find its queue pair at
-//! rank `t`, a rank counts its own place among the others of `t`. So both sides agree without a message (spec P10).
+//! rank `t`, a rank counts its own place among the others of `t`. So both sides agree without a message.
 //!
 //! ```text
 //! ranges, and for each range: distance from the end of the one before, length

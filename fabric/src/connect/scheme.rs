@@ -50,7 +50,7 @@ pub enum Pattern {
 }
 
 impl Scheme {
-    /// Returns the scheme for a job, as spec P10 describes it.
+    /// Returns the scheme for a job.
     ///
     /// If short messages need no connection, pairs connect when they exchange much data, whatever the job: `ripstop sim ft` and
     /// `seven-point` show that no other scheme finishes sooner.
