@@ -19,8 +19,8 @@ impl Comm {
     /// are matched in the order in which they were sent. O(1).
     ///
     /// # Errors
-    /// Of the future: `to` is out of range, the peer failed or finished, or this rank sends to itself and waits for
-    /// itself. Every error carries the buffer.
+    /// The future fails if `to` is out of range, if the peer failed or finished, or if this rank sends to itself and waits
+    /// for itself. Every error carries the buffer.
     #[inline]
     #[track_caller]
     pub fn send<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
@@ -41,8 +41,8 @@ impl Comm {
     /// A non-empty vector has room for its length; an empty one for its capacity.
     ///
     /// # Errors
-    /// Of the future: `from` is out of range, the message is too long or has another type (it stays queued), or the
-    /// peer failed or finished. The future also fails if this rank waits for itself: all other ranks have finished, and
+    /// The future fails if `from` is out of range, if the message is too long or has another type (it stays queued), or if
+    /// the peer failed or finished. The future also fails if this rank waits for itself: all other ranks have finished, and
     /// this rank has nothing in flight. Every error carries the buffer.
     #[inline]
     #[track_caller]

@@ -105,9 +105,13 @@ impl Comm {
     /// the source line of this call.
     ///
     /// # Errors
-    /// Of the future: a buffer is too short, the program is for another number of ranks, or a reducer is missing
-    /// (`InvalidArgument` here, `Aborted` on the other ranks); a member failed or finished; ranks called different
-    /// collectives (`Mismatch`). Collectives begun later on this communicator then fail with `Revoked`.
+    /// The future fails if:
+    /// - a buffer is too short, the program is for another number of ranks, or a reducer is missing (`InvalidArgument` here,
+    ///   `Aborted` on the other ranks);
+    /// - a member failed or finished;
+    /// - ranks called different collectives (`Mismatch`).
+    ///
+    /// Collectives begun later on this communicator then fail with `Revoked`.
     ///
     /// # Panics
     /// Polling the future panics if the reduction panicked, with the same payload.
