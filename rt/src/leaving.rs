@@ -5,7 +5,7 @@
 use std::{
     future::{Future as _, poll_fn},
     pin::pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::Poll,
     time::Duration,
 };
@@ -28,7 +28,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(1
 /// # Errors
 /// `Mismatch` if two ranks have called different collectives, and no call of this rank has failed with that error.
 pub(crate) fn compare_calls(shared: &Arc<Shared>, in_order: bool) -> Result<()> {
-    if !shared.with(|engine| engine.begin_comparison(in_order)) {
+    let begun = in_order.then(|| shared.on_world.load(Ordering::Relaxed));
+    if !shared.with(|engine| engine.begin_comparison(begun)) {
         return Ok(());
     }
     executor::block_on(shared, async {

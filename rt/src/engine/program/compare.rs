@@ -45,14 +45,14 @@ const ROUNDS_MAX: u32 = u32::BITS;
 
 /// What this rank knows of the last calls of others.
 pub(super) struct Comparisons {
-    /// True while this rank closes in good order, so that it calls no collective any more.
-    closing: bool,
+    /// How many collectives this rank has begun on the world, when it closes in good order, so that it begins none any more.
+    closing: Option<u32>,
     /// Dropped communicators on which this rank has called collectives, by the context of those.
     left: BTreeMap<u32, (Group, Window)>,
     /// The last letter of each context and round, and its sender.
     letters: BTreeMap<(u32, u32), (u32, LastCalls)>,
-    /// What this rank has sent, by context and round.
-    sent: BTreeMap<(u32, u32), (u32, bool)>,
+    /// The number of calls that this rank has sent in each context and round.
+    sent: BTreeMap<(u32, u32), u32>,
 }
 
 /// The last calls of one rank on one communicator.
@@ -85,18 +85,12 @@ impl Window {
         first..self.next
     }
 
-    /// The first call of which both ranks know something, and not the same. If `both_end`, neither of the ranks calls any
-    /// collective after its last one, so that different numbers of calls are a difference.
-    fn difference(&self, other: &Self, both_end: bool) -> Option<u32> {
-        let differs = |tag: &u32| {
+    /// Returns the first call of which both ranks know something, and not the same.
+    fn difference(&self, other: &Self) -> Option<u32> {
+        self.tags().find(|tag| {
             let (ours, theirs) = (self.sig(*tag), other.sig(*tag));
             ours != theirs && ours != 0 && theirs != 0
-        };
-        let fewer = self.next.min(other.next);
-        let uneven = both_end && self.next != other.next;
-        self.tags()
-            .find(differs)
-            .or_else(|| uneven.then_some(fewer))
+        })
     }
 }
 
@@ -108,7 +102,7 @@ fn half(sig: u64) -> u32 {
 impl Comparisons {
     pub(super) const fn new() -> Self {
         Self {
-            closing: false,
+            closing: None,
             left: BTreeMap::new(),
             letters: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -117,7 +111,7 @@ impl Comparisons {
 
     /// Returns true while this rank closes in good order.
     pub(super) const fn is_closing(&self) -> bool {
-        self.closing
+        self.closing.is_some()
     }
 
     /// The members of a communicator that this rank has dropped, and on which it has called collectives.
@@ -127,14 +121,14 @@ impl Comparisons {
 }
 
 impl Engine {
-    /// Begins to compare all communicators with their members. `in_order`: this rank calls no collective any more. Returns false
-    /// if this rank has called no collective, and no peer that leaves has either.
-    pub(crate) fn begin_comparison(&mut self, in_order: bool) -> bool {
-        let contexts = self.core.compared_contexts();
-        if contexts.is_empty() {
+    /// Begins to compare all communicators with their members. `closing` is the number of collectives begun on the world, if this
+    /// rank begins none any more. Returns false if this rank has called no collective, and no peer that leaves has either.
+    pub(crate) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
+        let has_begun = closing.is_some_and(|begun| begun > 0) && self.core.peers.size() > 1;
+        if !has_begun && self.core.compared_contexts().is_empty() {
             return false;
         }
-        self.core.programs.compared.closing = in_order;
+        self.core.programs.compared.closing = closing;
         self.compare_again();
         true
     }
@@ -158,7 +152,10 @@ impl Core {
         let live = live.filter(|ctx| !ctx.is_multiple_of(2) && state.calls.next(*ctx) > 0);
         let left = state.compared.left.keys().copied();
         let named = state.compared.letters.keys().map(|(ctx, _)| *ctx);
-        let mut all: Vec<u32> = live.chain(left).chain(named).collect();
+        // Calls of futures that were never awaited are not known, but counted.
+        let world = state.compared.closing.filter(|begun| *begun > 0);
+        let world = world.map(|_| WORLD);
+        let mut all: Vec<u32> = live.chain(left).chain(named).chain(world).collect();
         all.sort_unstable();
         all.dedup();
         all.retain(|ctx| self.group_of(*ctx).is_some_and(|group| group.len() > 1));
@@ -199,7 +196,7 @@ impl Core {
 
     /// Compares what has come of this communicator, and sends what is due.
     pub(super) fn compare(&mut self, ctx: u32) {
-        if self.programs.calls.revoked_kind((ctx, u32::MAX)).is_some() {
+        if self.programs.calls.is_revoked(ctx) {
             return self.wake_for_words();
         }
         let me = self.programs.me;
@@ -221,13 +218,27 @@ impl Core {
             let letter = letter.filter(|(rank, _)| *rank == from);
             let letter = letter.map(|(_, letter)| *letter);
             let theirs = letter.as_ref().map(Window::of);
-            let is_closing = letter.is_some_and(|letter| letter.closing != 0);
-            let differs = theirs.and_then(|theirs| ours.difference(&theirs, closing && is_closing));
-            if let Some(tag) = differs {
+            let end = letter.and_then(|letter| (letter.closing != 0).then_some(letter.begun));
+            let uneven = match (closing, end) {
+                (Some(ours), Some(theirs)) if ctx == WORLD && ours != theirs => {
+                    Some(ours.min(theirs))
+                }
+                _ => None,
+            };
+            // Makers of communicators and windows have no signature: they failed if only some ranks called them.
+            let is_call = |tag: &u32| {
+                [Some(ours), theirs]
+                    .iter()
+                    .flatten()
+                    .any(|its| its.sig(*tag) != 0)
+            };
+            let uneven = uneven.filter(is_call);
+            let differs = theirs.and_then(|theirs| ours.difference(&theirs));
+            if let Some(tag) = differs.or(uneven) {
                 let why = Why::Mismatch(from.min(me), from.max(me));
                 return self.revoke((ctx, tag), why);
             }
-            let is_heard = is_closing || theirs.is_some_and(|theirs| theirs.next >= ours.next);
+            let is_heard = end.is_some() || theirs.is_some_and(|theirs| theirs.next >= ours.next);
             if !is_heard && self.peers.down(from).is_none() {
                 return;
             }
@@ -238,9 +249,9 @@ impl Core {
     /// Sends the last calls, unless the peer has them already.
     fn send_calls(&mut self, (ctx, round): (u32, u32), to: u32, ours: &Window) {
         let closing = self.programs.compared.closing;
-        let now = (ours.next, closing);
-        let before = self.programs.compared.sent.insert((ctx, round), now);
-        if before == Some(now) || self.peers.down(to).is_some() {
+        let sent = &mut self.programs.compared.sent;
+        let before = sent.insert((ctx, round), ours.next);
+        if before == Some(ours.next) || self.peers.down(to).is_some() {
             return;
         }
         let header = LastCalls {
@@ -248,7 +259,8 @@ impl Core {
             ctx,
             round,
             next: ours.next,
-            closing: closing.into(),
+            closing: closing.is_some().into(),
+            begun: closing.unwrap_or_default(),
             sigs: ours.sigs,
         };
         self.peers.control(to, &header);
@@ -270,7 +282,7 @@ impl Core {
             compared.letters.pop_last();
         }
         let closing = compared.closing;
-        if closing || self.last_calls(header.ctx).next >= header.next {
+        if closing.is_some() || self.last_calls(header.ctx).next >= header.next {
             // Not yet: news of a difference may lie behind the letter. Its sender may have left since, and could not say any more
             // what it has called.
             self.programs.told.push(Told::Letter(header.ctx));
@@ -299,12 +311,12 @@ impl Core {
         let (me, size) = (self.programs.me, self.peers.size());
         let from = (me + size - 1) % size;
         let has_sent = self.programs.compared.letters.contains_key(&(WORLD, 0));
-        let is_revoked = self
+        let is_revoked = self.programs.calls.is_revoked(WORLD);
+        let has_called = self
             .programs
-            .calls
-            .revoked_kind((WORLD, u32::MAX))
-            .is_some();
-        let has_called = self.last_calls(WORLD).next > 0;
+            .compared
+            .closing
+            .is_some_and(|begun| begun > 0);
         let has_left = from != me && self.peers.down(from) == Some(Down::Finished);
         (has_called && has_left && !has_sent && !is_revoked).then_some(from)
     }
@@ -381,13 +393,12 @@ mod tests {
     #[test]
     fn the_first_different_call_is_found() {
         let ours = window(&[1, 2, 3, 4]);
-        assert_eq!(ours.difference(&ours, true), None);
-        assert_eq!(ours.difference(&window(&[1, 9, 9, 4]), false), Some(1));
-        let fewer = window(&[1, 2, 3]);
-        assert_eq!(ours.difference(&fewer, false), None);
-        assert_eq!(ours.difference(&fewer, true), Some(3));
-        assert_eq!(fewer.difference(&ours, true), Some(3));
-        assert_eq!(window(&[]).difference(&ours, true), Some(0));
+        for same in [&[1, 2, 3, 4][..], &[1, 2], &[], &[1, 2, 3, 4, 5]] {
+            assert_eq!(ours.difference(&window(same)), None);
+        }
+        assert_eq!(ours.difference(&window(&[1, 9, 9, 4])), Some(1));
+        assert_eq!(ours.difference(&window(&[1, 9])), Some(1));
+        assert_eq!(window(&[1, 9]).difference(&ours), Some(1));
     }
 
     #[test]
@@ -395,22 +406,21 @@ mod tests {
         let calls: Vec<u64> = (1..=40).collect();
         let mut others = calls.clone();
         others[40 - wire::CALLS - 1] = 99;
-        assert_eq!(window(&calls).difference(&window(&others), true), None);
+        assert_eq!(window(&calls).difference(&window(&others)), None);
         others[40 - wire::CALLS] = 99;
         let first = u32::try_from(40 - wire::CALLS).ok();
-        assert_eq!(window(&calls).difference(&window(&others), true), first);
+        assert_eq!(window(&calls).difference(&window(&others)), first);
         let mut gaps = window(&calls);
         gaps.sigs.fill(0);
-        assert_eq!(gaps.difference(&window(&others), true), None);
+        assert_eq!(gaps.difference(&window(&others)), None);
     }
 
     #[test]
     fn a_forged_number_of_calls_is_no_panic() {
         let ours = window(&[1, 2, 3]);
         for next in [0, 1, 20, u32::MAX - 1, u32::MAX] {
-            let forged = Window { next, ..ours };
-            let found = ours.difference(&forged, true);
-            assert!(found.is_some_and(|tag| tag <= 3), "{next}: {found:?}");
+            let found = ours.difference(&Window { next, ..ours });
+            assert!(found.is_none_or(|tag| tag < 3), "{next}: {found:?}");
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct LastCalls {
     pub(crate) next: u32,
     /// 1 if the sender calls no collective any more.
     pub(crate) closing: u32,
+    /// How many the sender has begun on the world, if it calls none any more.
+    pub(crate) begun: u32,
     /// Halves of the signatures of its last calls, the last one first; 0 where it does not know one.
     pub(crate) sigs: [u32; CALLS],
 }

@@ -288,7 +288,7 @@ impl Calls {
     }
 
     #[inline(never)]
-    fn is_revoked(&self, ctx: u32) -> bool {
+    pub(super) fn is_revoked(&self, ctx: u32) -> bool {
         self.is_void(ctx) || self.revoked_from(ctx).is_some()
     }
 
