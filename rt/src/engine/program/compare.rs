@@ -1,15 +1,16 @@
-//! Ranks that are about to leave compare which collectives they have called last on each communicator.
+//! Comparison of the last collective calls on each communicator, between ranks that are about to leave.
 //!
-//! The root of a broadcast completes without hearing from any other rank. If two ranks take themselves for the root of the same
-//! broadcast, and call no collective after it, only this comparison shows that.
+//! The root of a broadcast completes without hearing from any other rank. If two ranks each consider themselves the root of
+//! the same broadcast, and call no collective after it, only this comparison shows the difference.
 //!
-//! A rank that closes its runtime sends its last calls to the member one place behind it. A rank that has heard of the same calls
-//! in one round sends its own to a member twice as far away in the next one (dissemination: Hensgen, Finkel, Manber 1988). After
-//! ⌈log₂ size⌉ rounds each rank has heard of all, through others. A rank that does not close yet takes part as soon as it has
-//! called as many collectives. Ranks that find a difference revoke the communicator, so that all members hear of it.
+//! A rank that closes its runtime sends its last calls to the member one place behind it. When a rank has received the same calls
+//! in one round, it sends its own to a member twice as far away in the next round (dissemination: Hensgen, Finkel, Manber 1988).
+//! After ⌈log₂ size⌉ rounds, the calls of each rank are compared with those of all others, directly or through other ranks. A
+//! rank that does not close yet takes part as soon as it has called the same number of collectives. A rank that finds a
+//! difference revokes the communicator, which notifies all members.
 //!
-//! A difference is only looked for among the last [`CALLS`] calls: a message of an older one has arrived meanwhile,
-//! and shows the difference itself.
+//! Only the last [`CALLS`] calls are compared. If two ranks disagreed in an older one, its messages have arrived meanwhile and
+//! have shown the difference.
 
 use std::{
     collections::BTreeMap,
@@ -27,27 +28,29 @@ use crate::{
     proto::wire::{self, Base, Kind, LastCalls},
 };
 
-/// [`wire::CALLS`], as numbers of calls are.
+/// [`wire::CALLS`] in the type of call numbers.
 const CALLS: u32 = 16;
 const _: () = assert!(CALLS as usize == wire::CALLS);
 
-/// Communicators that this rank has dropped and still compares. The oldest are forgotten.
+/// Maximum number of dropped communicators whose calls are still compared. The oldest are forgotten.
 const LEFT_MAX: usize = 64;
 
-/// Letters that are kept: a few rounds of a few communicators. A peer that sends more only makes this rank wait in vain.
+/// Maximum number of letters kept, enough for all rounds of several communicators. If peers send more, this rank may wait until
+/// its time limit.
 const LETTERS_MAX: usize = 256;
 
 /// The context of the collectives of the world.
 pub(super) const WORLD: u32 = 1;
 
-/// Rounds of the largest communicator that there can be.
+/// Rounds in the largest possible communicator.
 const ROUNDS_MAX: u32 = u32::BITS;
 
-/// What this rank knows of the last calls of others.
+/// State of the comparisons of one rank.
 pub(super) struct Comparisons {
-    /// How many collectives this rank has begun on the world, when it closes in good order, so that it begins none any more.
+    /// Number of collectives that this rank has begun on the world. `Some` only while it closes in good order, so that it begins
+    /// no others.
     closing: Option<u32>,
-    /// Dropped communicators on which this rank has called collectives, by the context of those.
+    /// Dropped communicators on which this rank has called collectives, by their collectives' context.
     left: BTreeMap<u32, (Group, Window)>,
     /// The last letter of each context and round, and its sender.
     letters: BTreeMap<(u32, u32), (u32, LastCalls)>,
@@ -58,9 +61,9 @@ pub(super) struct Comparisons {
 /// The last calls of one rank on one communicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
-    /// The number of the next call.
+    /// Number of the next call.
     next: u32,
-    /// Halves of signatures, the last call's first; 0 where nothing is known.
+    /// Halves of signatures, the last call's first. 0 if a signature is not known.
     sigs: [u32; wire::CALLS],
 }
 
@@ -72,20 +75,20 @@ impl Window {
         }
     }
 
-    /// The half of a call's signature, or 0.
+    /// Returns the half of a call's signature, or 0 if it is not known.
     fn sig(&self, tag: u32) -> u32 {
         let age = self.next.wrapping_sub(tag).wrapping_sub(1);
         let sig = self.sigs.get(age as usize);
         sig.copied().unwrap_or_default()
     }
 
-    /// The calls that this window covers, the oldest first.
+    /// Returns the calls that this window covers, the oldest first.
     fn tags(&self) -> Range<u32> {
         let first = self.next.saturating_sub(CALLS);
         first..self.next
     }
 
-    /// Returns the first call of which both ranks know something, and not the same.
+    /// Returns the first call with two different known signatures.
     fn difference(&self, other: &Self) -> Option<u32> {
         self.tags().find(|tag| {
             let (ours, theirs) = (self.sig(*tag), other.sig(*tag));
@@ -94,7 +97,7 @@ impl Window {
     }
 }
 
-/// Half of a signature, never 0.
+/// Folds a signature into half its length. Never returns 0.
 fn half(sig: u64) -> u32 {
     (wire::low_half(sig) ^ wire::low_half(sig >> 32)).max(1)
 }
@@ -114,15 +117,15 @@ impl Comparisons {
         self.closing.is_some()
     }
 
-    /// The members of a communicator that this rank has dropped, and on which it has called collectives.
+    /// Returns the members of a dropped communicator on which this rank has called collectives.
     pub(super) fn group(&self, ctx: u32) -> Option<&Group> {
         self.left.get(&ctx).map(|(group, _)| group)
     }
 }
 
 impl Engine {
-    /// Begins to compare all communicators with their members. `closing` is the number of collectives begun on the world, if this
-    /// rank begins none any more. Returns false if this rank has called no collective, and no peer that leaves has either.
+    /// Begins to compare calls on all communicators. `closing` is the number of collectives that this rank has begun on the world,
+    /// if it begins no others. Returns false if neither this rank nor a leaving peer has called any collective.
     pub(crate) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
         let has_begun = closing.is_some_and(|begun| begun > 0) && self.core.peers.size() > 1;
         if !has_begun && self.core.compared_contexts().is_empty() {
@@ -133,7 +136,7 @@ impl Engine {
         true
     }
 
-    /// Tells the peers once more: one that does not close yet may have called as many collectives meanwhile.
+    /// Notifies the peers again. A peer that does not close yet may have called the same number of collectives meanwhile.
     pub(crate) fn compare_again(&mut self) {
         for ctx in self.core.compared_contexts() {
             let sent = &mut self.core.programs.compared.sent;
@@ -145,14 +148,14 @@ impl Engine {
 }
 
 impl Core {
-    /// The contexts of communicators on which this rank, or a peer that leaves, has called collectives.
+    /// Returns the contexts on which this rank, or a leaving peer, has called collectives.
     fn compared_contexts(&self) -> Vec<u32> {
         let state = &*self.programs;
         let live = self.groups.contexts();
         let live = live.filter(|ctx| !ctx.is_multiple_of(2) && state.calls.next(*ctx) > 0);
         let left = state.compared.left.keys().copied();
         let named = state.compared.letters.keys().map(|(ctx, _)| *ctx);
-        // Calls of futures that were never awaited are not known, but counted.
+        // Collectives whose futures were never polled have no record, but are included in this count.
         let world = state.compared.closing.filter(|begun| *begun > 0);
         let world = world.map(|_| WORLD);
         let mut all: Vec<u32> = live.chain(left).chain(named).chain(world).collect();
@@ -162,7 +165,7 @@ impl Core {
         all
     }
 
-    /// The last calls of this rank on a communicator.
+    /// Returns the last calls of this rank on a communicator.
     fn last_calls(&self, ctx: u32) -> Window {
         let state = &*self.programs;
         let left = state.compared.left.get(&ctx);
@@ -178,7 +181,7 @@ impl Core {
         window
     }
 
-    /// This rank has dropped a communicator: what it has called there is compared when it leaves.
+    /// Keeps the last calls on a communicator that this rank drops. They are compared when it leaves.
     pub(in crate::engine) fn keep_calls(&mut self, ctx: u32, group: Group) {
         let is_compared = !ctx.is_multiple_of(2) && group.len() > 1;
         if !is_compared || self.programs.calls.next(ctx) == 0 {
@@ -188,13 +191,13 @@ impl Core {
         let left = &mut self.programs.compared.left;
         left.insert(ctx, (group, window));
         if left.len() > LEFT_MAX {
-            // The world's stay: its ranks rely on them.
+            // Never drop the world's calls: all ranks rely on them.
             let oldest = left.keys().copied().find(|ctx| *ctx > WORLD);
             oldest.map(|ctx| left.remove(&ctx));
         }
     }
 
-    /// Compares what has come of this communicator, and sends what is due.
+    /// Compares the letters received for this communicator, and sends this rank's letter of each round that is due.
     pub(super) fn compare(&mut self, ctx: u32) {
         if self.programs.calls.is_revoked(ctx) {
             return self.wake_for_words();
@@ -225,7 +228,8 @@ impl Core {
                 }
                 _ => None,
             };
-            // Makers of communicators and windows have no signature: they failed if only some ranks called them.
+            // Collectives that create communicators and windows have no signature here. They fail by themselves if only some
+            // ranks call them, so do not report them.
             let is_call = |tag: &u32| {
                 [Some(ours), theirs]
                     .iter()
@@ -246,7 +250,7 @@ impl Core {
         self.wake_for_words();
     }
 
-    /// Sends the last calls, unless the peer has them already.
+    /// Sends the last calls of this rank, unless the peer has them already.
     fn send_calls(&mut self, (ctx, round): (u32, u32), to: u32, ours: &Window) {
         let closing = self.programs.compared.closing;
         let sent = &mut self.programs.compared.sent;
@@ -266,7 +270,7 @@ impl Core {
         self.peers.control(to, &header);
     }
 
-    /// A peer that leaves, or that takes part in a comparison, says what it has called last.
+    /// Handles the last calls of a peer that leaves or takes part in a comparison.
     pub(in crate::engine) fn handle_last_calls(&mut self, rank: u32, header: &LastCalls) {
         let key = (header.ctx, header.round);
         if header.ctx.is_multiple_of(2) || header.round >= ROUNDS_MAX {
@@ -283,13 +287,13 @@ impl Core {
         }
         let closing = compared.closing;
         if closing.is_some() || self.last_calls(header.ctx).next >= header.next {
-            // Not yet: news of a difference may lie behind the letter. Its sender may have left since, and could not say any more
-            // what it has called.
+            // Compare later: news of a difference may have arrived right behind the letter. Its sender may have left since, so
+            // that it could not send the words for its call any more.
             self.programs.told.push(Told::Letter(header.ctx));
         }
     }
 
-    /// Ready when this rank has heard of the last calls of all others, as far as they still are there.
+    /// Waits for the last calls of the other ranks. Ready when each round's letter has arrived or its sender is down.
     pub(crate) fn poll_compared(&mut self, waker: &Waker) -> Poll<()> {
         for ctx in self.compared_contexts() {
             self.compare(ctx); // Peers may have left meanwhile.
@@ -329,7 +333,7 @@ impl Core {
         }
     }
 
-    /// Returns true if each round's letter has come, or its sender is down.
+    /// Returns true if each round's letter has arrived, or its sender is down.
     fn is_compared(&self, ctx: u32) -> bool {
         if self.programs.is_void(ctx) {
             return true;
@@ -351,13 +355,13 @@ impl Core {
         })
     }
 
-    /// Returns true if this rank has heard that two ranks called different collectives.
+    /// Returns true if this rank knows that two ranks called different collectives.
     pub(crate) fn knows_of_mismatch(&self) -> bool {
         !self.programs.calls.mismatches().is_empty()
     }
 
-    /// Returns the error that two ranks called different collectives, if no call of this rank has ended with it. The caller
-    /// reports it now.
+    /// Returns the error that two ranks called different collectives, if no call of this rank has returned it. The caller must
+    /// report it.
     pub(crate) fn take_untold_mismatch(&mut self) -> Option<ErrorKind> {
         let mut contexts = self.compared_contexts().into_iter();
         let ctx = contexts.find(|ctx| self.programs.calls.take_untold_mismatch(*ctx))?;
@@ -368,7 +372,7 @@ impl Core {
     }
 }
 
-/// The rounds among so many ranks, and the distance in each.
+/// Returns the rounds among `size` ranks, and the distance in each.
 fn rounds(size: usize) -> impl Iterator<Item = (u32, usize)> {
     let rounds = (0..ROUNDS_MAX).map(|round| (round, 1_usize << round));
     rounds.take_while(move |(_, distance)| *distance < size)
@@ -378,7 +382,7 @@ fn rounds(size: usize) -> impl Iterator<Item = (u32, usize)> {
 mod tests {
     use super::{Window, half, rounds, wire};
 
-    /// What a rank has called, the first call first.
+    /// Returns the window of a rank with these calls, the first call first.
     fn window(sigs: &[u64]) -> Window {
         let mut window = Window {
             next: u32::try_from(sigs.len()).expect("a few"),

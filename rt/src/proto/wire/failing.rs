@@ -1,10 +1,10 @@
-//! Headers of what ranks say when others have failed, or do not call what they call.
+//! Headers of messages about failed ranks, and about ranks that call different collectives.
 
 use bytemuck::{Pod, Zeroable};
 
 use super::{Base, Kind};
 
-/// [`Kind::Words`]. The rank is the world's.
+/// Header of [`Kind::Words`]. The rank is that of the world.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Words {
@@ -12,42 +12,43 @@ pub(crate) struct Words {
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) rank: u32,
-    /// Which part this is, of how many.
+    /// Index of this part.
     pub(crate) part: u8,
+    /// Number of parts.
     pub(crate) parts: u8,
-    /// Bytes of it.
+    /// Length of this part's text in bytes.
     pub(crate) len: u8,
     pub(crate) zero: u8,
     pub(crate) text: [u8; WORDS_LEN],
 }
 
-/// [`Kind::LastCalls`].
+/// Header of [`Kind::LastCalls`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct LastCalls {
     pub(crate) base: Base,
     pub(crate) ctx: u32,
-    /// Of the comparison: the sender is 2^`round` places before its receiver.
+    /// Round of the comparison. The sender is 2^`round` places before its receiver.
     pub(crate) round: u32,
-    /// The number that the sender's next collective would have.
+    /// Number that the sender's next collective would have.
     pub(crate) next: u32,
     /// 1 if the sender calls no collective any more.
     pub(crate) closing: u32,
-    /// How many the sender has begun on the world, if it calls none any more.
+    /// Number of collectives that the sender has begun on the world, if it is closing.
     pub(crate) begun: u32,
-    /// Halves of the signatures of its last calls, the last one first; 0 where it does not know one.
+    /// Halves of the signatures of the sender's last calls, the last one first. 0 if a signature is not known.
     pub(crate) sigs: [u32; CALLS],
 }
 
-/// Calls that are compared.
+/// Number of calls that are compared.
 pub(crate) const CALLS: usize = 16;
 
-/// Bytes of a part of what a rank has called.
+/// Maximum bytes of text in one [`Words`].
 pub(crate) const WORDS_LEN: usize = 84;
-/// The most parts.
+/// Maximum number of parts of one description.
 pub(crate) const WORDS_PARTS: usize = 3;
 
-/// [`Kind::Revoke`].
+/// Header of [`Kind::Revoke`].
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Revoke {
@@ -56,7 +57,7 @@ pub(crate) struct Revoke {
     pub(crate) zero: u32,
 }
 
-/// [`Kind::Agree`]. Ranks are the communicator's.
+/// Header of [`Kind::Agree`]. Ranks are those of the communicator.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Agree {
@@ -66,19 +67,19 @@ pub(crate) struct Agree {
     /// One of the `SAY_*` numbers.
     pub(crate) what: u8,
     pub(crate) flag: u8,
-    /// 1 if the sender says more of which ranks are down: parts come in order, and this is not the last.
+    /// 1 if more parts of the list of failed ranks follow. Parts arrive in order.
     pub(crate) more: u8,
-    /// Of a report: 1 if this is what the sender has promised to keep to.
+    /// 1 in a report with a value that the sender has promised to keep.
     pub(crate) promised: u8,
     pub(crate) number: u32,
-    /// Which rank the first bit of `down` is for, divided by 64.
+    /// Rank of the first bit of `down`, divided by 64.
     pub(crate) at: u32,
     pub(crate) zero: u32,
-    /// A bit for each rank that is down.
+    /// One bit for each rank, set if the rank is down.
     pub(crate) down: [u64; DOWN_WORDS],
 }
 
-/// As many as the longest header has room for.
+/// Words of the bitmap in one [`Agree`]. It fills the longest header.
 pub(crate) const DOWN_WORDS: usize = 10;
 
 pub(crate) const SAY_REPORT: u8 = 1;
@@ -86,7 +87,7 @@ pub(crate) const SAY_PROPOSE: u8 = 2;
 pub(crate) const SAY_PROMISE: u8 = 3;
 pub(crate) const SAY_DECIDE: u8 = 4;
 
-/// [`Kind::Death`]: of which rank of the world. It is outside of the channel's order.
+/// Header of [`Kind::Death`], with a rank of the world. It is not part of the channel's order.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Death {

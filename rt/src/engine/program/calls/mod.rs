@@ -1,4 +1,6 @@
-//! What is known of collectives by their numbers: which are under way, which were, and from which on they are revoked.
+//! Records of collectives by context and number: those in flight, those complete, and from which number on they are revoked.
+//!
+//! A collective's number is its tag. Numbers count the collectives of a communicator, and wrap around.
 
 #[cfg(test)]
 mod tests;
@@ -14,48 +16,51 @@ use crate::{
     proto::wire::{self, Abort, Base, Kind},
 };
 
-/// Collectives that are over and still known: a message for one of them shows that two ranks called different ones. A power
-/// of two.
+/// Completed collectives that are remembered. A message for one of them shows that two ranks called different ones. A power of
+/// two.
 const OVER_MAX: usize = 256;
 
-/// Revoked communicators that this rank has left: others may still ask why. The oldest are forgotten.
+/// Revoked communicators that this rank has dropped and still remembers, because peers may ask for the reason. The oldest are
+/// forgotten.
 const LEFT_MAX: usize = 1 << 10;
 
-/// Places of displaced ones that may be those of communicators which are gone: the more, the rarer they are looked through.
+/// Number of entries in `displaced` from which on those of dropped communicators are removed. The larger it is, the rarer the
+/// table is searched.
 const DISPLACED_MAX: usize = 64;
 
-/// Of the collectives of a communicator, those with these bits zero look whether one of its displaced ones is long gone: often
-/// before numbers go round, and seldom enough to cost nothing.
+/// A collective whose number has these bits zero removes an old entry of its communicator in `displaced`. This happens often
+/// enough before numbers wrap around, and rarely enough to cost nothing.
 const DISPLACED_MASK: u32 = (1 << 16) - 1;
 
-/// Questions that are kept. A rank asks its neighbours and a few others.
+/// Questions that are kept. A rank gets them from its neighbors and a few other ranks.
 const ASKED_MAX: usize = 64;
 
 /// Context and tag.
 type Key = (u32, u32);
 
 pub(super) struct Calls {
-    /// Those under way, by key: few, and new ones come last.
+    /// Collectives in flight, sorted by key. There are few, and new ones are usually last.
     running: Vec<(Key, Running)>,
-    /// Those that are over, each in the place that its key gives it until another one comes there; empty until the first.
+    /// Completed collectives. The key of each gives its place, where it stays until another one replaces it. Empty until the
+    /// first.
     over: Vec<Option<Over>>,
-    /// By context, the last of those whose place another communicator's took, or one that ended late.
+    /// By context, the last collective whose place was taken by another communicator's, or by one that ended late.
     displaced: BTreeMap<u32, u32>,
-    /// Messages that came before they were asked for, by key.
+    /// Unexpected messages of collectives, sorted by key.
     early: Vec<(Key, Early)>,
-    /// Ranks that have asked for collectives which this one has not begun, by key, and their signatures.
+    /// Ranks that have asked for collectives which this rank has not begun, with their signatures.
     asked: VecDeque<(Key, u32, u64)>,
-    /// Where this rank agrees with others by plain messages.
+    /// Collectives in which this rank agrees with others by plain messages.
     pub(super) agreeing: Vec<Key>,
-    /// Those that were asked whether they will ever do that, and where.
+    /// Ranks that were asked whether they will take part in such a collective.
     pub(super) makers_asked: Vec<(u32, Key)>,
-    /// By context, those that are revoked.
+    /// Revoked communicators, by context.
     revoked: BTreeMap<u32, Revoked>,
-    /// Those of them that this rank has left, the oldest first.
+    /// Revoked communicators that this rank has dropped, the oldest first.
     left: VecDeque<u32>,
 }
 
-/// One that is over: its signature, and the line that called it.
+/// A completed collective, with its signature and its source line.
 #[derive(Clone, Copy)]
 struct Over {
     key: Key,
@@ -66,11 +71,11 @@ struct Over {
 /// A communicator on which collectives fail.
 #[derive(Clone, Copy, Default)]
 struct Revoked {
-    /// The first one that failed, and why.
+    /// Number of the first collective that failed, and the reason.
     from: Option<(u32, Why)>,
-    /// Ranks called different ones, or one failed, and no call of this rank has ended with that reason.
+    /// True if ranks disagreed or a rank failed, and no call of this rank has returned that reason yet.
     untold: bool,
-    /// The application revoked it, with all that is under way on it.
+    /// True if the application revoked the communicator, with all its messages.
     void: bool,
 }
 
@@ -80,17 +85,17 @@ pub(super) struct Running {
     pub(super) run: u32,
 }
 
-/// What is stored for one collective, at most: some may have gone another way than to its receives.
+/// Messages stored for one collective. The count is an upper bound, because some may have left the store unrecorded.
 #[derive(Clone, Copy)]
 struct Early {
     stored: usize,
-    /// That of the first.
+    /// Signature of the first message.
     sig: u64,
-    /// There was another one.
+    /// True if another signature was seen.
     mixed: bool,
 }
 
-/// Why a collective failed, the same on all ranks. Ranks are the world's.
+/// Reason why a collective failed, the same on all ranks. Ranks are those of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     Failed(u32),
@@ -126,7 +131,7 @@ impl Calls {
         self.note_over(key, sig, at);
     }
 
-    /// It is over, and nobody had to know that it was under way.
+    /// Records a completed collective. It need not have been recorded as in flight.
     pub(super) fn note_over(&mut self, key: Key, sig: u64, at: &'static Location<'static>) {
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
@@ -147,7 +152,8 @@ impl Calls {
         }
     }
 
-    /// This one is over. What was displaced long before it is known by its number alone, as long as that has not gone round.
+    /// Removes a displaced collective that is much older than this one. Its number alone shows that it is complete. If it stayed,
+    /// numbers could wrap around to it.
     #[cold]
     fn forget_displaced(&mut self, (ctx, tag): Key) {
         let is_old =
@@ -162,7 +168,7 @@ impl Calls {
         at.ok().map(|at| self.running[at].1)
     }
 
-    /// The numbers of those that are under way in this context.
+    /// Returns the numbers of the collectives in flight in this context.
     pub(super) fn running_of(&self, ctx: u32) -> Vec<u32> {
         let running = self.running.iter().map(|(key, _)| *key);
         running
@@ -171,24 +177,26 @@ impl Calls {
             .collect()
     }
 
-    /// Whether it is over, as far as that is still known.
+    /// Returns true if this collective is complete and still remembered.
     pub(super) fn is_over(&self, key: Key) -> bool {
         self.sig_of_over(key).is_some()
     }
 
-    /// The signature of one that is over, as far as that is still known.
+    /// Returns the signature of a completed collective if it is still remembered.
     pub(super) fn sig_of_over(&self, key: Key) -> Option<u64> {
         self.over(key).map(|(sig, _)| sig)
     }
 
-    /// The signature of one that is over and the line that called it, as far as that is still known.
+    /// Returns the signature and the source line of a completed collective if it is still remembered.
     pub(super) fn over(&self, key: Key) -> Option<(u64, &'static Location<'static>)> {
         let over = (*self.over.get(place(key))?)?;
         (over.key == key).then_some((over.sig, over.at))
     }
 
-    /// Whether one that is neither running nor known to be over is that long over that it is not known any more, or never was one
-    /// of this rank's: others were since. It may be one that only its future knows of, which has sent all that it ever sends.
+    /// Returns true if later collectives show that this one is complete or was never called here.
+    ///
+    /// Call it only for a collective that is neither in flight nor remembered. A collective that only its future knows may be
+    /// meant. Such a one has sent all its messages.
     pub(super) fn is_long_over(&self, (ctx, tag): Key) -> bool {
         let displaced = self.displaced.get(&ctx);
         if displaced.is_some_and(|last| !is_before(*last, tag)) {
@@ -198,7 +206,7 @@ impl Calls {
         is_before(tag, next) && next.wrapping_sub(tag) as usize > OVER_MAX
     }
 
-    /// A number that no collective of this context has had yet.
+    /// Returns the number after that of the last known collective of this context.
     pub(super) fn next(&self, ctx: u32) -> u32 {
         let over = self.over.iter().flatten().map(|over| over.key);
         let running = self.running.iter().map(|(key, _)| *key);
@@ -209,7 +217,7 @@ impl Calls {
         last.map_or(0, |last| last.wrapping_add(1))
     }
 
-    /// A rank has asked for a collective that this one has not begun.
+    /// Records that a rank has asked for a collective which this rank has not begun.
     pub(super) fn was_asked(&mut self, key: Key, rank: u32, sig: u64) {
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
@@ -217,23 +225,23 @@ impl Calls {
         self.asked.push_back((key, rank, sig));
     }
 
-    /// Whether any rank has asked for a collective that this one has not begun.
+    /// Returns true if a rank has asked for a collective which this rank has not begun.
     pub(super) fn any_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// A rank that has asked for this collective and has called another one in its place.
+    /// Returns a rank that has asked about this collective with another signature.
     pub(super) fn stranger(&self, key: Key, sig: u64) -> Option<u32> {
         let is_strange = |&&(of, _, its): &&(Key, u32, u64)| of == key && its != sig;
         self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank)
     }
 
-    /// This rank has begun it: those that have asked for it hear from it.
+    /// Forgets the questions about a collective that this rank begins. The ranks that asked get its messages.
     pub(super) fn forget_asked(&mut self, key: Key) {
         self.asked.retain(|(of, ..)| *of != key);
     }
 
-    /// A message is stored.
+    /// Records that a message for a collective is stored.
     pub(super) fn came_early(&mut self, key: Key, sig: u64) {
         match self.early.binary_search_by_key(&key, |(key, _)| *key) {
             Ok(at) => {
@@ -248,7 +256,7 @@ impl Calls {
         }
     }
 
-    /// A stored message has left the store.
+    /// Records that a stored message has left the store.
     pub(super) fn was_early(&mut self, key: Key) {
         if let Ok(at) = self.early.binary_search_by_key(&key, |(key, _)| *key) {
             self.early[at].1.stored -= 1;
@@ -258,12 +266,12 @@ impl Calls {
         }
     }
 
-    /// Whether any message may be stored for a collective.
+    /// Returns true if messages may be stored for any collective.
     pub(super) fn any_early(&self) -> bool {
         !self.early.is_empty()
     }
 
-    /// Whether a message may be stored for it.
+    /// Returns true if messages may be stored for this collective.
     #[inline]
     pub(super) fn may_be_early(&self, key: Key) -> bool {
         self.any_early()
@@ -273,14 +281,15 @@ impl Calls {
                 .is_ok()
     }
 
-    /// Whether a message of another signature may be stored for it.
+    /// Returns true if a message with another signature may be stored for this collective.
     #[inline]
     pub(super) fn may_be_strange(&self, key: Key, sig: u64) -> bool {
         let at = self.early.binary_search_by_key(&key, |(key, _)| *key);
         at.is_ok_and(|at| self.early[at].1.mixed || self.early[at].1.sig != sig)
     }
 
-    /// Whether nothing is known of this collective that it would have to be told when it begins.
+    /// Returns true if this collective can begin without a check: no message for it is stored, and its communicator is not
+    /// revoked.
     #[inline]
     pub(super) fn is_calm(&self, key: Key) -> bool {
         let revoked = self.any_revoked() && self.is_revoked(key.0);
@@ -297,7 +306,7 @@ impl Calls {
         !self.revoked.is_empty()
     }
 
-    /// Nothing is under way in this context any more. `false`: that was known.
+    /// Revokes a context with all its messages. Returns false if it was revoked already.
     pub(super) fn make_void(&mut self, ctx: u32) -> bool {
         let revoked = self.revoked.entry(ctx).or_default();
         !mem::replace(&mut revoked.void, true)
@@ -308,13 +317,13 @@ impl Calls {
         self.any_revoked() && self.revoked.get(&ctx).is_some_and(|revoked| revoked.void)
     }
 
-    /// Contexts in which nothing is under way any more.
+    /// Returns the contexts that were revoked with all their messages.
     pub(super) fn void(&self) -> impl Iterator<Item = u32> {
         let void = self.revoked.iter().filter(|(_, revoked)| revoked.void);
         void.map(|(ctx, _)| *ctx)
     }
 
-    /// From this collective on there are none. `false`: that was known.
+    /// Revokes this collective and all later ones of its context. Returns false if that was known.
     pub(super) fn revoke(&mut self, (ctx, tag): Key, why: Why) -> bool {
         let before = self.revoked_from(ctx);
         let new = before.is_none_or(|(first, known)| {
@@ -327,7 +336,7 @@ impl Calls {
                 Why::Mismatch(..) => {
                     !matches!(before, Some((first, Why::Mismatch(..))) if first == tag)
                 }
-                // Who knows that one has failed need not hear that it failed an earlier one, too.
+                // A failed rank is reported once: it need not be reported again for an earlier collective.
                 Why::Failed(_) => !matches!(before, Some((_, Why::Failed(_)))),
                 Why::Finished(_) | Why::GaveUp(_) => false,
             };
@@ -335,8 +344,8 @@ impl Calls {
         new
     }
 
-    /// What a call ends with that is on a revoked communicator: if this rank was through with the collective in which two ranks
-    /// disagreed or one failed, its next call names them.
+    /// Returns the error for a call on a revoked communicator. If this rank has completed the collective in which two ranks
+    /// disagreed or one failed, its next call names those ranks.
     pub(super) fn tell_why(&mut self, (ctx, _): Key, kind: ErrorKind) -> ErrorKind {
         let Some(revoked) = self.revoked.get_mut(&ctx) else {
             return kind;
@@ -348,7 +357,7 @@ impl Calls {
         }
     }
 
-    /// The collectives in which two ranks disagreed, one for each communicator, and those ranks.
+    /// Returns the collectives in which two ranks disagreed, at most one for each communicator, and those ranks.
     pub(super) fn mismatches(&self) -> Vec<(u32, u32, [u32; 2])> {
         let mismatch = |(ctx, revoked): (&u32, &Revoked)| match revoked.from {
             Some((tag, Why::Mismatch(one, other))) => Some((*ctx, tag, [one, other])),
@@ -367,14 +376,14 @@ impl Calls {
         })
     }
 
-    /// A call has ended with an error.
+    /// Records that a call has returned the reason of a revoked communicator.
     pub(super) fn was_told(&mut self, (ctx, _): Key) {
         if let Some(revoked) = self.revoked.get_mut(&ctx) {
             revoked.untold = false;
         }
     }
 
-    /// The future of this call was dropped before it could tell that two ranks disagreed in it.
+    /// Records that the future of a call was dropped before it could return that two ranks disagreed in it.
     pub(super) fn was_not_told(&mut self, (ctx, tag): Key) {
         if let Some(revoked) = self.revoked.get_mut(&ctx) {
             let is_it = matches!(revoked.from, Some((first, Why::Mismatch(..))) if first == tag);
@@ -386,7 +395,7 @@ impl Calls {
         self.revoked.get(&ctx)?.from
     }
 
-    /// Why there is no such collective, if there is none.
+    /// Returns the error for this collective if it is revoked.
     pub(super) fn revoked_kind(&self, (ctx, tag): Key) -> Option<ErrorKind> {
         if self.is_void(ctx) {
             return Some(ErrorKind::Revoked);
@@ -399,18 +408,19 @@ impl Calls {
         }
     }
 
-    /// A communicator is gone, as those are for which `has_left` says yes. Whether it was revoked is still known for a while.
+    /// Forgets a dropped communicator. `has_left` returns true for each dropped one. Whether it was revoked is still remembered
+    /// for a while.
     pub(super) fn forget(&mut self, ctx: u32, has_left: impl Fn(u32) -> bool) {
-        // Its last collectives still have places, and are displaced later.
+        // Its last collectives still have places in `over`, and are displaced later.
         if self.displaced.len() >= DISPLACED_MAX {
             self.displaced.retain(|its, _| !has_left(*its));
         }
         self.note_left(ctx);
     }
 
-    /// As [`forget`](Self::forget), for one that may have been revoked since.
+    /// Records a revoked communicator as dropped, so that it is forgotten in the end. See [`forget`](Self::forget).
     pub(super) fn note_left(&mut self, ctx: u32) {
-        // There may be another handle of the world later.
+        // The world's contexts stay: a later call may make another handle of it.
         if ctx <= 1 || !self.revoked.contains_key(&ctx) || self.left.contains(&ctx) {
             return;
         }
@@ -423,18 +433,19 @@ impl Calls {
     }
 }
 
-/// Neighbouring collectives of a communicator, and neighbouring communicators, have places of their own.
+/// Returns the place of a completed collective. Consecutive collectives, and those of consecutive communicators, have different
+/// places.
 fn place((ctx, tag): Key) -> usize {
     (tag as usize).wrapping_add((ctx as usize).wrapping_mul(OVER_MAX / 16 + 1)) % OVER_MAX
 }
 
-/// Numbers of collectives wrap around.
+/// Returns true if a number is before another one. Numbers of collectives wrap around.
 pub(super) fn is_before(tag: u32, other: u32) -> bool {
     tag.wrapping_sub(other) > u32::MAX / 2
 }
 
 impl Why {
-    /// What ended a program on the rank `me`, for the others.
+    /// Returns the reason that other ranks get for the error that ended a program on rank `me`.
     pub(super) fn of(kind: &ErrorKind, me: u32) -> Self {
         let world = |rank: &usize| u32::try_from(*rank).unwrap_or(me);
         match kind {
@@ -447,7 +458,8 @@ impl Why {
         }
     }
 
-    /// Of several pairs of ranks that disagree in one collective, all ranks name the same one in the end.
+    /// Returns true if this reason takes precedence. If several pairs of ranks disagree in one collective, all ranks eventually
+    /// name the lowest pair.
     fn is_sooner_than(self, known: Self) -> bool {
         match (self, known) {
             (Self::Mismatch(one, other), Self::Mismatch(first, second)) => {
@@ -474,7 +486,7 @@ impl Why {
         }
     }
 
-    /// As a message.
+    /// Returns the message that reports this reason.
     pub(super) fn header(self, (ctx, tag): Key) -> Abort {
         let (why, rank, other) = match self {
             Self::Failed(rank) => (wire::WHY_FAILED, rank, 0),

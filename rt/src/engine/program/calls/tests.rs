@@ -74,7 +74,7 @@ fn what_others_have_displaced_is_long_over() {
     }
     assert!((0..10).all(|tag| calls.is_long_over((1, tag))));
     assert!(!calls.is_long_over((1, 10)));
-    // The first of a communicator ends after those that follow it.
+    // The first collective of a communicator ends after later ones.
     for tag in (1..=all).chain([0]) {
         calls.note_over((5, tag), 0, HERE);
     }
