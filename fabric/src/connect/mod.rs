@@ -1,7 +1,7 @@
 //! Connections on demand: two ranks agree on one set of queue pairs, over datagrams that may be lost, duplicated or late.
 //!
-//! A [`Connection`] is a pure state machine. Each [`Event`] gives [`Action`]s, which a driver performs in their order. It knows no
-//! queue pair, no socket and no clock. Times are picoseconds of any clock that does not run backwards.
+//! A [`Connection`] is a pure state machine. Each [`Event`] gives [`Action`]s, which a driver performs in their order. It knows
+//! no queue pair, no socket and no clock. Times are picoseconds of any clock that does not run backwards.
 //!
 //! ```text
 //!        connect: Create, REQ            REP: Bind, RTU, Open

@@ -124,8 +124,8 @@ impl Comparisons {
 }
 
 impl Engine {
-    /// Begins to compare calls on all communicators. `closing` is the number of collectives that this rank has begun on the world,
-    /// if it begins no others. Returns false if neither this rank nor a leaving peer has called any collective.
+    /// Begins to compare calls on all communicators. `closing` is the number of collectives that this rank has begun on the
+    /// world, if it begins no others. Returns false if neither this rank nor a leaving peer has called any collective.
     pub(crate) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
         let has_begun = closing.is_some_and(|begun| begun > 0) && self.core.peers.size() > 1;
         if !has_begun && self.core.compared_contexts().is_empty() {
