@@ -10,6 +10,7 @@ mod layers;
 mod lexer;
 mod modules;
 mod paths;
+mod subjects;
 mod tree;
 mod unsafety;
 mod words;
@@ -29,6 +30,7 @@ fn check(root: &Path) -> Result<(), String> {
     findings.extend(unsafety::check(&tree));
     findings.extend(modules::check(&tree));
     findings.extend(words::check(&tree));
+    findings.extend(subjects::check(&tree));
     findings.extend(chapters::check(&tree));
     findings.extend(crates::check(root)?);
     if findings.is_empty() {
