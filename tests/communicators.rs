@@ -10,7 +10,12 @@
 #[path = "support/ranks.rs"]
 mod ranks;
 
-use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
 
 use ripstop::{
     Cart, Collectives, Comm, ErrorKind, Max, Min, Product, Result, Source, Sum, Tag, Window,
@@ -303,6 +308,27 @@ fn who_makes_something_with_a_rank_that_has_dropped_the_communicator_is_told_whi
         .unwrap();
 }
 
+/// Waits for all of them at the same time.
+async fn all<T>(mut waiting: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
+    let mut done = Vec::new();
+    poll_fn(|cx| {
+        waiting.retain_mut(|future| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => {
+                done.push(output);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if waiting.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    done
+}
+
 async fn with_one_that_left(world: &Comm) {
     for odd in 0..3 {
         let (first, second) = (world.dup().await.unwrap(), world.dup().await.unwrap());
@@ -314,13 +340,18 @@ async fn with_one_that_left(world: &Comm) {
             }
             continue;
         }
-        let made = first.dup().await.map(drop).unwrap_err();
-        let split = second.split(Some(0), 0).await.map(drop).unwrap_err();
-        let window = Window::<u8>::allocate(&third, 1)
-            .await
-            .map(drop)
-            .unwrap_err();
-        for error in [made, split, window] {
+        // A rank asks after a second of silence: the three wait at the same time.
+        let errors = all(vec![
+            Box::pin(async { first.dup().await.map(drop).unwrap_err() }),
+            Box::pin(async { second.split(Some(0), 0).await.map(drop).unwrap_err() }),
+            Box::pin(async {
+                Window::<u8>::allocate(&third, 1)
+                    .await
+                    .map(drop)
+                    .unwrap_err()
+            }),
+        ]);
+        for error in errors.await {
             let expected = match error.kind {
                 ErrorKind::PeerFinished { rank } => rank == odd,
                 ErrorKind::Aborted { .. } => true,

@@ -10,8 +10,8 @@ struct Run {
     tests: &'static [&'static str],
 }
 
-/// The applications compute for most of their time, so they run twice: once with each reactor, and one of these times with all
-/// collectives by lists. Tests with the same traffic as another run are run once.
+/// The applications compute for most of their time, so each runs once: P3DFFT with all collectives by lists, AWP with windows and
+/// messages. Tests with the same traffic as another run are run once.
 const RUNS: [Run; 14] = [
     Run {
         // With io_uring on a machine that offers it.
@@ -28,7 +28,6 @@ const RUNS: [Run; 14] = [
             "scope",
             "tokio",
             "halo",
-            "p3dfft",
         ],
     },
     Run {
@@ -110,7 +109,7 @@ const RUNS: [Run; 14] = [
         name: "collectives of applications by lists",
         family: "sandia42",
         variables: &[("RIPSTOP_COLLECTIVES", "lists")],
-        tests: &["awp", "programs", "faults"],
+        tests: &["programs", "faults"],
     },
     Run {
         name: "adapters that say little by themselves",
