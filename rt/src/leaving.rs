@@ -20,7 +20,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// First and longest pause between two notifications of the peers.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(128)];
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(1024)];
 
 /// Compares the last collective calls of this rank with those of its peers. `in_order` is true if this rank calls no
 /// collective any more.
@@ -32,19 +32,17 @@ pub(crate) fn compare_calls(shared: &Arc<Shared>, in_order: bool) -> Result<()> 
     if !shared.with(|engine| engine.begin_comparison(begun)) {
         return Ok(());
     }
-    executor::block_on(shared, async {
-        wait_for_all(shared).await;
-        if shared.with(|engine| engine.core.misses_a_letter().is_some()) {
-            // After this pause, messages that the missing peer sent before it left have arrived.
-            executor::sleep(shared, PAUSES[0]).await;
-            shared.with(|engine| engine.core.blame_absent());
-        }
-    });
-    let kind = shared.with(|engine| {
+    executor::block_on(shared, wait_for_all(shared));
+    let untold = shared.with(|engine| {
         engine.core.tell_members_of_mismatch();
         engine.core.take_untold_mismatch()
     });
-    kind.map_or(Ok(()), |kind| Err(Error::new("close", kind)))
+    untold.map_or(Ok(()), |(comm, kind)| {
+        Err(Error {
+            comm: Some(comm),
+            ..Error::new("close", kind)
+        })
+    })
 }
 
 /// Notifies the peers that ranks called different collectives, before this rank ends without closing because of that.

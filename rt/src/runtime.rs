@@ -136,8 +136,9 @@ impl Runtime {
     /// Dropping the runtime does the same, unless the thread panics. Then the rank counts as failed. If the progress agent drops
     /// the last owner, together with a buffer, a separate thread closes the runtime, and no other thread waits for it.
     ///
-    /// First, the ranks compare their last collective calls on each communicator. This waits at most 2 s for ranks that do not
-    /// answer because they compute and have no progress agent. It takes O(log `size()`) messages.
+    /// First, the ranks compare their last collective calls on each communicator. This waits at most 2 s for ranks that
+    /// have not called as many yet, or that compute without a progress agent. It takes O(log `size()`) messages for each
+    /// communicator, and some more where ranks have to be asked again.
     ///
     /// # Errors
     /// - `Mismatch`: ranks have called different collectives, as the same broadcast with different roots, and no call of this

@@ -25,6 +25,7 @@ impl Engine {
                 }
                 Told::Letter(ctx) => {
                     self.core.compare(ctx);
+                    self.core.wake_for_words();
                     continue;
                 }
             };

@@ -35,9 +35,8 @@ const _: () = assert!(CALLS as usize == wire::CALLS);
 /// Maximum number of dropped communicators whose calls are still compared. The oldest are forgotten.
 const LEFT_MAX: usize = 64;
 
-/// Maximum number of letters kept, enough for all rounds of several communicators. If peers send more, this rank may wait until
-/// its time limit.
-const LETTERS_MAX: usize = 256;
+/// Letters that are kept: all rounds of the compared communicators.
+const LETTERS_MAX: usize = (LEFT_MAX + 1) * ROUNDS_MAX as usize;
 
 /// The context of the collectives of the world.
 pub(super) const WORLD: u32 = 1;
@@ -68,6 +67,12 @@ struct Window {
 }
 
 impl Window {
+    /// Of a communicator whose collectives are revoked. It differs from no other window, and covers all calls.
+    const REVOKED: Self = Self {
+        next: u32::MAX,
+        sigs: [0; wire::CALLS],
+    };
+
     fn of(letter: &LastCalls) -> Self {
         Self {
             next: letter.next,
@@ -162,6 +167,10 @@ impl Core {
         all.sort_unstable();
         all.dedup();
         all.retain(|ctx| self.group_of(*ctx).is_some_and(|group| group.len() > 1));
+        // The world, and the latest others.
+        let first = usize::from(all.first() == Some(&WORLD));
+        let surplus = all.len().saturating_sub(first + LEFT_MAX);
+        all.drain(first..first + surplus);
         all
     }
 
@@ -199,9 +208,7 @@ impl Core {
 
     /// Compares the letters received for this communicator, and sends this rank's letter of each round that is due.
     pub(super) fn compare(&mut self, ctx: u32) {
-        if self.programs.calls.is_revoked(ctx) {
-            return self.wake_for_words();
-        }
+        let is_revoked = self.programs.calls.is_revoked(ctx);
         let me = self.programs.me;
         let Some(group) = self.group_of(ctx) else {
             return;
@@ -209,23 +216,30 @@ impl Core {
         let Some(place) = group.local_of(me) else {
             return;
         };
-        let (ours, closing) = (self.last_calls(ctx), self.programs.compared.closing);
+        let closing = self.programs.compared.closing.filter(|_| !is_revoked);
+        let ours = if is_revoked {
+            Window::REVOKED
+        } else {
+            self.last_calls(ctx)
+        };
+        let may_miss = closing.is_some() && ctx == WORLD && !self.has_failed_member(&group);
         for (round, distance) in rounds(group.len()) {
             let at = |place: usize| group.world_of(place % group.len());
             let (to, from) = (at(place + distance), at(place + group.len() - distance));
             let (Some(to), Some(from)) = (to, from) else {
                 return;
             };
-            self.send_calls((ctx, round), to, &ours);
+            self.send_calls((ctx, round), to, (&ours, closing));
+            if is_revoked {
+                continue; // nothing is left to compare
+            }
             let letter = self.programs.compared.letters.get(&(ctx, round));
             let letter = letter.filter(|(rank, _)| *rank == from);
             let letter = letter.map(|(_, letter)| *letter);
             let theirs = letter.as_ref().map(Window::of);
             let end = letter.and_then(|letter| (letter.closing != 0).then_some(letter.begun));
             let uneven = match (closing, end) {
-                (Some(ours), Some(theirs)) if ctx == WORLD && ours != theirs => {
-                    Some(ours.min(theirs))
-                }
+                (Some(ours), Some(theirs)) if may_miss && ours != theirs => Some(ours.min(theirs)),
                 _ => None,
             };
             // Collectives that create communicators and windows have no signature here. They fail by themselves if only some
@@ -247,12 +261,21 @@ impl Core {
                 return;
             }
         }
-        self.wake_for_words();
+    }
+
+    /// Returns true if a member has failed. Survivors may have gone on at different collectives.
+    fn has_failed_member(&self, group: &Group) -> bool {
+        let failed = |member: u32| self.peers.down(member) == Some(Down::Failed);
+        self.peers.downs() > 0 && group.members().any(failed)
     }
 
     /// Sends the last calls of this rank, unless the peer has them already.
-    fn send_calls(&mut self, (ctx, round): (u32, u32), to: u32, ours: &Window) {
-        let closing = self.programs.compared.closing;
+    fn send_calls(
+        &mut self,
+        (ctx, round): (u32, u32),
+        to: u32,
+        (ours, closing): (&Window, Option<u32>),
+    ) {
         let sent = &mut self.programs.compared.sent;
         let before = sent.insert((ctx, round), ours.next);
         if before == Some(ours.next) || self.peers.down(to).is_some() {
@@ -277,8 +300,16 @@ impl Core {
             self.refused += 1;
             return;
         }
-        if self.programs.calls.revoked_from(header.ctx).is_some() {
-            return self.tell_revoked(rank, header.ctx);
+        let group = self.group_of(header.ctx);
+        if group.is_none() && self.has_left(header.ctx & !1)
+            || group
+                .is_some_and(|group| !is_in_front(&group, (rank, self.programs.me), header.round))
+        {
+            return; // the calls there are not known any more, or the sender is no member
+        }
+        let is_revoked = self.programs.calls.is_revoked(header.ctx);
+        if is_revoked {
+            self.tell_revoked(rank, header.ctx);
         }
         let compared = &mut self.programs.compared;
         compared.letters.insert(key, (rank, *header));
@@ -286,7 +317,7 @@ impl Core {
             compared.letters.pop_last();
         }
         let closing = compared.closing;
-        if closing.is_some() || self.last_calls(header.ctx).next >= header.next {
+        if is_revoked || closing.is_some() || self.last_calls(header.ctx).next >= header.next {
             // Compare later: news of a difference may have arrived right behind the letter. Its sender may have left since, so
             // that it could not send the words for its call any more.
             self.programs.told.push(Told::Letter(header.ctx));
@@ -309,33 +340,9 @@ impl Core {
         Poll::Ready(())
     }
 
-    /// Returns the rank in front of this one if it has left without a letter about the world, and this rank knows of no
-    /// difference there. That rank has called no collective.
-    pub(crate) fn misses_a_letter(&self) -> Option<u32> {
-        let (me, size) = (self.programs.me, self.peers.size());
-        let from = (me + size - 1) % size;
-        let has_sent = self.programs.compared.letters.contains_key(&(WORLD, 0));
-        let is_revoked = self.programs.calls.is_revoked(WORLD);
-        let has_called = self
-            .programs
-            .compared
-            .closing
-            .is_some_and(|begun| begun > 0);
-        let has_left = from != me && self.peers.down(from) == Some(Down::Finished);
-        (has_called && has_left && !has_sent && !is_revoked).then_some(from)
-    }
-
-    /// Revokes the world's collectives if [a letter is missing](Self::misses_a_letter).
-    pub(crate) fn blame_absent(&mut self) {
-        if let Some(rank) = self.misses_a_letter() {
-            let me = self.programs.me;
-            self.revoke((WORLD, 0), Why::Mismatch(rank.min(me), rank.max(me)));
-        }
-    }
-
     /// Returns true if each round's letter has arrived, or its sender is down.
     fn is_compared(&self, ctx: u32) -> bool {
-        if self.programs.is_void(ctx) {
+        if self.programs.calls.is_revoked(ctx) {
             return true;
         }
         let Some(group) = self.group_of(ctx) else {
@@ -362,14 +369,23 @@ impl Core {
 
     /// Returns the error that two ranks called different collectives, if no call of this rank has returned it. The caller must
     /// report it.
-    pub(crate) fn take_untold_mismatch(&mut self) -> Option<ErrorKind> {
+    pub(crate) fn take_untold_mismatch(&mut self) -> Option<(u32, ErrorKind)> {
         let mut contexts = self.compared_contexts().into_iter();
         let ctx = contexts.find(|ctx| self.programs.calls.take_untold_mismatch(*ctx))?;
         let (ranks, calls) = self.disagreement(ctx)?;
         let group = self.group_of(ctx)?;
         let [rank, other] = ranks.map(|world| group.local_of(world).unwrap_or(world as usize));
-        Some(ErrorKind::Mismatch { rank, other, calls })
+        Some((ctx & !1, ErrorKind::Mismatch { rank, other, calls }))
     }
+}
+
+/// Returns true if `rank` sends letters of this round to `me`.
+fn is_in_front(group: &Group, (rank, me): (u32, u32), round: u32) -> bool {
+    let Some((front, place)) = group.local_of(rank).zip(group.local_of(me)) else {
+        return false;
+    };
+    let is_it = |(its, distance)| its == round && (front + distance) % group.len() == place;
+    rounds(group.len()).any(is_it)
 }
 
 /// Returns the rounds among `size` ranks, and the distance in each.

@@ -209,7 +209,7 @@ impl Core {
         }
         let is_new = self.programs.calls.revoke((ctx, tag), why);
         if let Why::Mismatch(one, other) = why {
-            self.note_pair((ctx, tag), [one, other]);
+            self.note_pair((ctx, tag), [one, other], is_new);
         }
         if !is_new {
             return;

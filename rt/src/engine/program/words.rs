@@ -74,11 +74,12 @@ impl Known {
         }
     }
 
-    /// Records that two ranks disagree in a collective. Returns true if that was not known.
+    /// Records that two ranks disagree in a collective. Returns true if that was not known, and there is room for it.
     fn note(&mut self, key: Key, pair: Pair) -> bool {
+        // No pair is evicted: as a new one it would be sent to the neighbors again, and come back from them.
         let is_full = self.pairs.len() >= SAID_MAX && !self.pairs.contains_key(&key);
         if is_full {
-            self.pairs.pop_last();
+            return false;
         }
         let pairs = self.pairs.entry(key).or_default();
         pairs.len() < PAIRS_MAX && pairs.insert(pair)
@@ -152,10 +153,15 @@ impl Core {
 
     /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the words for both calls as
     /// far as they are known.
-    pub(super) fn note_pair(&mut self, key: Key, pair: Pair) {
-        if self.programs.words.note(key, pair) {
+    pub(super) fn note_pair(&mut self, key: Key, pair: Pair, is_new: bool) {
+        let first = self.programs.calls.revoked_from(key.0);
+        let is_first = first.is_some_and(|(tag, _)| tag == key.1);
+        let is_noted = is_first && self.programs.words.note(key, pair);
+        if is_new || is_noted {
             // Before the words: neighbors believe only those of ranks that they know to disagree.
             self.spread(key, Why::Mismatch(pair[0], pair[1]));
+        }
+        if is_noted {
             self.pass_on(key, pair[0]);
             self.pass_on(key, pair[1]);
             self.say_own(key);
