@@ -58,14 +58,22 @@ fn pronoun(comment: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::faults;
+    use super::{PRONOUNS, faults};
 
     #[test]
     fn pronouns_in_comments_are_found_and_names_strings_and_examples_are_not() {
-        let source = "/// Who sleeps.\nfn who() { say(\"// nobody\") } // ask Somebody\n\
-                      /// The whole, `whom`.\nlet nobody_else = 1;\n\
-                      /// ```\n/// who();\n/// ```\n//! anybody's\n";
-        let found = faults("a.rs", source);
+        let source = [
+            "/// @ sleeps.",
+            "fn @() { say(\"// @\") } // ask @",
+            "/// The whole, `@`.",
+            "let @_else = 1;",
+            "/// ```",
+            "/// @();",
+            "/// ```",
+            "//! @'s",
+        ];
+        let source = source.join("\n").replace('@', PRONOUNS[3]);
+        let found = faults("a.rs", &source);
         let lines: Vec<&str> = found
             .iter()
             .filter_map(|line| line.split(':').nth(1))

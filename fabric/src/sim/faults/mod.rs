@@ -1,6 +1,6 @@
 //! What goes wrong in a simulated cluster: which fault, when, and for which ranks.
 //!
-//! A [`Fault`] is one sentence: `what` × `when` × `whom`. Whether it hits a packet is a pure function of the seed and of the
+//! A [`Fault`] says what happens, when, and to which ranks. Whether it hits a packet is a pure function of the seed and of the
 //! packet's place in its flow (the number of packets of its kind that went from the same rank to the same rank before). A run can
 //! therefore be repeated, and a change at one end of a cluster does not change the random events at the other.
 //!

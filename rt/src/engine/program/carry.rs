@@ -23,8 +23,8 @@ impl Engine {
                     self.listen(token, heard);
                     continue;
                 }
-                Told::Letter(ctx) => {
-                    self.core.compare(ctx);
+                Told::LastCalls(ctx) => {
+                    let _complete = self.core.compare(ctx);
                     self.core.wake_for_words();
                     continue;
                 }

@@ -35,8 +35,8 @@ const _: () = assert!(CALLS as usize == wire::CALLS);
 /// Maximum number of dropped communicators whose calls are still compared. The oldest are forgotten.
 const LEFT_MAX: usize = 64;
 
-/// Letters that are kept: all rounds of the compared communicators.
-const LETTERS_MAX: usize = (LEFT_MAX + 1) * ROUNDS_MAX as usize;
+/// Messages of peers that are kept: those of all rounds of the compared communicators.
+const RECEIVED_MAX: usize = (LEFT_MAX + 1) * ROUNDS_MAX as usize;
 
 /// The context of the collectives of the world.
 pub(super) const WORLD: u32 = 1;
@@ -50,33 +50,49 @@ pub(super) struct Comparisons {
     /// no others.
     closing: Option<u32>,
     /// Dropped communicators on which this rank has called collectives, by their collectives' context.
-    left: BTreeMap<u32, (Group, Window)>,
-    /// The last letter of each context and round, and its sender.
-    letters: BTreeMap<(u32, u32), (u32, LastCalls)>,
+    left: BTreeMap<u32, (Group, RecentCalls)>,
+    /// The last message of each context and round, and its sender.
+    received: BTreeMap<(u32, u32), (u32, LastCalls)>,
     /// The number of calls that this rank has sent in each context and round.
     sent: BTreeMap<(u32, u32), u32>,
 }
 
 /// The last calls of one rank on one communicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Window {
+struct RecentCalls {
     /// Number of the next call.
     next: u32,
     /// Halves of signatures, the last call's first. 0 if a signature is not known.
     sigs: [u32; wire::CALLS],
+    /// Number of collectives begun on the world, if the rank begins no others.
+    closing: Option<u32>,
 }
 
-impl Window {
-    /// Of a communicator whose collectives are revoked. It differs from no other window, and covers all calls.
+impl RecentCalls {
+    /// The calls on a communicator whose collectives are revoked. They differ from no others, and a peer waits for no more.
     const REVOKED: Self = Self {
         next: u32::MAX,
         sigs: [0; wire::CALLS],
+        closing: None,
     };
 
-    fn of(letter: &LastCalls) -> Self {
+    fn of(header: &LastCalls) -> Self {
         Self {
-            next: letter.next,
-            sigs: letter.sigs,
+            next: header.next,
+            sigs: header.sigs,
+            closing: (header.closing != 0).then_some(header.begun),
+        }
+    }
+
+    fn header(&self, ctx: u32, round: u32) -> LastCalls {
+        LastCalls {
+            base: Base::new(Kind::LastCalls),
+            ctx,
+            round,
+            next: self.next,
+            closing: self.closing.is_some().into(),
+            begun: self.closing.unwrap_or_default(),
+            sigs: self.sigs,
         }
     }
 
@@ -87,10 +103,15 @@ impl Window {
         sig.copied().unwrap_or_default()
     }
 
-    /// Returns the calls that this window covers, the oldest first.
+    /// Returns the numbers of these calls, the oldest first.
     fn tags(&self) -> Range<u32> {
         let first = self.next.saturating_sub(CALLS);
         first..self.next
+    }
+
+    /// Returns true if nothing is to be learned from later calls of this rank that `other` could be compared with.
+    fn covers(&self, other: &Self) -> bool {
+        self.closing.is_some() || self.next >= other.next
     }
 
     /// Returns the first call with two different known signatures.
@@ -99,6 +120,16 @@ impl Window {
             let (ours, theirs) = (self.sig(*tag), other.sig(*tag));
             ours != theirs && ours != 0 && theirs != 0
         })
+    }
+
+    /// Returns the first call on the world that one of two closing ranks lacks.
+    fn lack(&self, other: &Self) -> Option<u32> {
+        let (ours, theirs) = self.closing.zip(other.closing)?;
+        let tag = ours.min(theirs);
+        // Collectives that create communicators and windows have no signature here. They fail by themselves if only some ranks
+        // call them, so do not report them.
+        let is_known = self.sig(tag) != 0 || other.sig(tag) != 0;
+        (ours != theirs && is_known).then_some(tag)
     }
 }
 
@@ -112,7 +143,7 @@ impl Comparisons {
         Self {
             closing: None,
             left: BTreeMap::new(),
-            letters: BTreeMap::new(),
+            received: BTreeMap::new(),
             sent: BTreeMap::new(),
         }
     }
@@ -159,7 +190,7 @@ impl Core {
         let live = self.groups.contexts();
         let live = live.filter(|ctx| !ctx.is_multiple_of(2) && state.calls.next(*ctx) > 0);
         let left = state.compared.left.keys().copied();
-        let named = state.compared.letters.keys().map(|(ctx, _)| *ctx);
+        let named = state.compared.received.keys().map(|(ctx, _)| *ctx);
         // Collectives whose futures were never polled have no record, but are included in this count.
         let world = state.compared.closing.filter(|begun| *begun > 0);
         let world = world.map(|_| WORLD);
@@ -175,19 +206,24 @@ impl Core {
     }
 
     /// Returns the last calls of this rank on a communicator.
-    fn last_calls(&self, ctx: u32) -> Window {
+    fn last_calls(&self, ctx: u32) -> RecentCalls {
         let state = &*self.programs;
         let left = state.compared.left.get(&ctx);
-        let left = left.map_or_else(Window::default, |(_, window)| *window);
+        let left = left.map_or_else(RecentCalls::default, |(_, calls)| *calls);
         let next = state.calls.next(ctx).max(left.next);
-        let mut window = Window { next, ..left };
-        for tag in window.tags() {
+        let closing = state.compared.closing;
+        let mut recent = RecentCalls {
+            next,
+            closing,
+            ..left
+        };
+        for tag in recent.tags() {
             let age = (next - tag - 1) as usize;
             let running = state.calls.running((ctx, tag)).map(|running| running.sig);
             let known = running.or_else(|| state.calls.sig_of_over((ctx, tag)));
-            window.sigs[age] = known.map_or_else(|| left.sig(tag), half);
+            recent.sigs[age] = known.map_or_else(|| left.sig(tag), half);
         }
-        window
+        recent
     }
 
     /// Keeps the last calls on a communicator that this rank drops. They are compared when it leaves.
@@ -196,9 +232,9 @@ impl Core {
         if !is_compared || self.programs.calls.next(ctx) == 0 {
             return;
         }
-        let window = self.last_calls(ctx);
+        let recent = self.last_calls(ctx);
         let left = &mut self.programs.compared.left;
-        left.insert(ctx, (group, window));
+        left.insert(ctx, (group, recent));
         if left.len() > LEFT_MAX {
             // Never drop the world's calls: all ranks rely on them.
             let oldest = left.keys().copied().find(|ctx| *ctx > WORLD);
@@ -206,61 +242,47 @@ impl Core {
         }
     }
 
-    /// Compares the letters received for this communicator, and sends this rank's letter of each round that is due.
-    pub(super) fn compare(&mut self, ctx: u32) {
-        let is_revoked = self.programs.calls.is_revoked(ctx);
+    /// Compares the calls received for this communicator with those of this rank, and sends these in each round that is due.
+    /// Returns true if no more has to be received: from each round, its sender is down, or the collectives are revoked.
+    pub(super) fn compare(&mut self, ctx: u32) -> bool {
         let me = self.programs.me;
         let Some(group) = self.group_of(ctx) else {
-            return;
+            return true;
         };
         let Some(place) = group.local_of(me) else {
-            return;
+            return true;
         };
-        let closing = self.programs.compared.closing.filter(|_| !is_revoked);
+        let is_revoked = self.programs.calls.is_revoked(ctx);
         let ours = if is_revoked {
-            Window::REVOKED
+            RecentCalls::REVOKED
         } else {
             self.last_calls(ctx)
         };
-        let may_miss = closing.is_some() && ctx == WORLD && !self.has_failed_member(&group);
-        for (round, distance) in rounds(group.len()) {
-            let at = |place: usize| group.world_of(place % group.len());
-            let (to, from) = (at(place + distance), at(place + group.len() - distance));
-            let (Some(to), Some(from)) = (to, from) else {
-                return;
+        let may_lack = ctx == WORLD && !self.has_failed_member(&group);
+        for round in 0..rounds(group.len()) {
+            let (from, to) = (before(&group, place, round), behind(&group, place, round));
+            let (Some(from), Some(to)) = (from, to) else {
+                return true;
             };
-            self.send_calls((ctx, round), to, (&ours, closing));
+            self.send_calls(&ours.header(ctx, round), to);
             if is_revoked {
-                continue; // nothing is left to compare
+                continue; // the peers wait for this in all rounds, and this rank for nothing
             }
-            let letter = self.programs.compared.letters.get(&(ctx, round));
-            let letter = letter.filter(|(rank, _)| *rank == from);
-            let letter = letter.map(|(_, letter)| *letter);
-            let theirs = letter.as_ref().map(Window::of);
-            let end = letter.and_then(|letter| (letter.closing != 0).then_some(letter.begun));
-            let uneven = match (closing, end) {
-                (Some(ours), Some(theirs)) if may_miss && ours != theirs => Some(ours.min(theirs)),
-                _ => None,
-            };
-            // Collectives that create communicators and windows have no signature here. They fail by themselves if only some
-            // ranks call them, so do not report them.
-            let is_call = |tag: &u32| {
-                [Some(ours), theirs]
-                    .iter()
-                    .flatten()
-                    .any(|its| its.sig(*tag) != 0)
-            };
-            let uneven = uneven.filter(is_call);
-            let differs = theirs.and_then(|theirs| ours.difference(&theirs));
-            if let Some(tag) = differs.or(uneven) {
-                let why = Why::Mismatch(from.min(me), from.max(me));
-                return self.revoke((ctx, tag), why);
+            let received = self.programs.compared.received.get(&(ctx, round));
+            let theirs = received.filter(|(rank, _)| *rank == from);
+            let theirs = theirs.map(|(_, header)| RecentCalls::of(header));
+            let lack = |theirs| ours.lack(theirs).filter(|_| may_lack);
+            let apart = |theirs| ours.difference(theirs).or_else(|| lack(theirs));
+            if let Some(tag) = theirs.as_ref().and_then(apart) {
+                self.revoke((ctx, tag), Why::Mismatch(from.min(me), from.max(me)));
+                return true;
             }
-            let is_heard = end.is_some() || theirs.is_some_and(|theirs| theirs.next >= ours.next);
-            if !is_heard && self.peers.down(from).is_none() {
-                return;
+            let is_enough = theirs.is_some_and(|theirs| theirs.covers(&ours));
+            if !is_enough && self.peers.down(from).is_none() {
+                return false;
             }
         }
+        true
     }
 
     /// Returns true if a member has failed. Survivors may have gone on at different collectives.
@@ -270,96 +292,63 @@ impl Core {
     }
 
     /// Sends the last calls of this rank, unless the peer has them already.
-    fn send_calls(
-        &mut self,
-        (ctx, round): (u32, u32),
-        to: u32,
-        (ours, closing): (&Window, Option<u32>),
-    ) {
+    fn send_calls(&mut self, header: &LastCalls, to: u32) {
         let sent = &mut self.programs.compared.sent;
-        let before = sent.insert((ctx, round), ours.next);
-        if before == Some(ours.next) || self.peers.down(to).is_some() {
-            return;
+        let before = sent.insert((header.ctx, header.round), header.next);
+        if before != Some(header.next) && self.peers.down(to).is_none() {
+            self.peers.control(to, header);
         }
-        let header = LastCalls {
-            base: Base::new(Kind::LastCalls),
-            ctx,
-            round,
-            next: ours.next,
-            closing: closing.is_some().into(),
-            begun: closing.unwrap_or_default(),
-            sigs: ours.sigs,
-        };
-        self.peers.control(to, &header);
     }
 
     /// Handles the last calls of a peer that leaves or takes part in a comparison.
     pub(in crate::engine) fn handle_last_calls(&mut self, rank: u32, header: &LastCalls) {
-        let key = (header.ctx, header.round);
         if header.ctx.is_multiple_of(2) || header.round >= ROUNDS_MAX {
             self.refused += 1;
             return;
         }
-        let group = self.group_of(header.ctx);
-        if group.is_none() && self.has_left(header.ctx & !1)
-            || group
-                .is_some_and(|group| !is_in_front(&group, (rank, self.programs.me), header.round))
-        {
-            return; // the calls there are not known any more, or the sender is no member
+        let is_expected = match self.group_of(header.ctx) {
+            Some(group) => {
+                let place = group.local_of(self.programs.me);
+                let from = place.and_then(|place| before(&group, place, header.round));
+                from == Some(rank) && header.round < rounds(group.len())
+            }
+            // This rank does not have the communicator yet. When it has dropped it, nothing is known of the calls any more.
+            None => !self.has_left(header.ctx & !1),
+        };
+        if !is_expected {
+            return;
         }
         let is_revoked = self.programs.calls.is_revoked(header.ctx);
         if is_revoked {
             self.tell_revoked(rank, header.ctx);
         }
         let compared = &mut self.programs.compared;
-        compared.letters.insert(key, (rank, *header));
-        if compared.letters.len() > LETTERS_MAX {
-            compared.letters.pop_last();
+        let received = &mut compared.received;
+        received.insert((header.ctx, header.round), (rank, *header));
+        if received.len() > RECEIVED_MAX {
+            received.pop_last();
         }
         let closing = compared.closing;
         if is_revoked || closing.is_some() || self.last_calls(header.ctx).next >= header.next {
-            // Compare later: news of a difference may have arrived right behind the letter. Its sender may have left since, so
+            // Compare later: news of a difference may have arrived right behind this message. Its sender may have left since, so
             // that it could not send the words for its call any more.
-            self.programs.told.push(Told::Letter(header.ctx));
+            self.programs.told.push(Told::LastCalls(header.ctx));
         }
     }
 
-    /// Waits for the last calls of the other ranks. Ready when each round's letter has arrived or its sender is down.
+    /// Waits for the last calls of the other ranks. Ready when those of each round have arrived or their sender is down.
     pub(crate) fn poll_compared(&mut self, waker: &Waker) -> Poll<()> {
         for ctx in self.compared_contexts() {
-            self.compare(ctx); // Peers may have left meanwhile.
-            let polled = match self.programs.calls.revoked_from(ctx) {
-                Some(_) => self.poll_words(ctx, waker),
-                None if self.is_compared(ctx) => Poll::Ready(()),
-                None => self.wait_for_words(waker),
+            let polled = if self.compare(ctx) {
+                self.poll_words(ctx, waker)
+            } else {
+                self.wait_for_words(waker)
             };
             if polled.is_pending() {
                 return Poll::Pending;
             }
         }
         Poll::Ready(())
-    }
-
-    /// Returns true if each round's letter has arrived, or its sender is down.
-    fn is_compared(&self, ctx: u32) -> bool {
-        if self.programs.calls.is_revoked(ctx) {
-            return true;
-        }
-        let Some(group) = self.group_of(ctx) else {
-            return true;
-        };
-        let Some(place) = group.local_of(self.programs.me) else {
-            return true;
-        };
-        let next = self.last_calls(ctx).next;
-        rounds(group.len()).all(|(round, distance)| {
-            let from = group.world_of((place + group.len() - distance) % group.len());
-            let letter = self.programs.compared.letters.get(&(ctx, round));
-            let is_heard = letter.is_some_and(|(rank, letter)| {
-                Some(*rank) == from && (letter.closing != 0 || letter.next >= next)
-            });
-            is_heard || from.is_none_or(|from| self.peers.down(from).is_some())
-        })
     }
 
     /// Returns true if this rank knows that two ranks called different collectives.
@@ -379,69 +368,95 @@ impl Core {
     }
 }
 
-/// Returns true if `rank` sends letters of this round to `me`.
-fn is_in_front(group: &Group, (rank, me): (u32, u32), round: u32) -> bool {
-    let Some((front, place)) = group.local_of(rank).zip(group.local_of(me)) else {
-        return false;
-    };
-    let is_it = |(its, distance)| its == round && (front + distance) % group.len() == place;
-    rounds(group.len()).any(is_it)
+/// Returns the rank that sends to the member at `place` in a round.
+fn before(group: &Group, place: usize, round: u32) -> Option<u32> {
+    let size = group.len();
+    group.world_of((place + size - distance(round) % size) % size)
 }
 
-/// Returns the rounds among `size` ranks, and the distance in each.
-fn rounds(size: usize) -> impl Iterator<Item = (u32, usize)> {
-    let rounds = (0..ROUNDS_MAX).map(|round| (round, 1_usize << round));
-    rounds.take_while(move |(_, distance)| *distance < size)
+/// Returns the rank that the member at `place` sends to in a round.
+fn behind(group: &Group, place: usize, round: u32) -> Option<u32> {
+    group.world_of((place + distance(round)) % group.len())
+}
+
+/// Returns how many places lie between sender and receiver.
+const fn distance(round: u32) -> usize {
+    1 << round
+}
+
+/// Returns the number of rounds among `size` ranks.
+const fn rounds(size: usize) -> u32 {
+    size.next_power_of_two().trailing_zeros()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Window, half, rounds, wire};
+    use super::{Group, RecentCalls, behind, half, rounds, wire};
 
     /// Returns the window of a rank with these calls, the first call first.
-    fn window(sigs: &[u64]) -> Window {
-        let mut window = Window {
+    fn calls(sigs: &[u64]) -> RecentCalls {
+        let mut calls = RecentCalls {
             next: u32::try_from(sigs.len()).expect("a few"),
-            ..Window::default()
+            ..RecentCalls::default()
         };
-        for (kept, sig) in window.sigs.iter_mut().zip(sigs.iter().rev()) {
+        for (kept, sig) in calls.sigs.iter_mut().zip(sigs.iter().rev()) {
             *kept = half(*sig);
         }
-        window
+        calls
     }
 
     #[test]
     fn the_first_different_call_is_found() {
-        let ours = window(&[1, 2, 3, 4]);
+        let ours = calls(&[1, 2, 3, 4]);
         for same in [&[1, 2, 3, 4][..], &[1, 2], &[], &[1, 2, 3, 4, 5]] {
-            assert_eq!(ours.difference(&window(same)), None);
+            assert_eq!(ours.difference(&calls(same)), None);
         }
-        assert_eq!(ours.difference(&window(&[1, 9, 9, 4])), Some(1));
-        assert_eq!(ours.difference(&window(&[1, 9])), Some(1));
-        assert_eq!(window(&[1, 9]).difference(&ours), Some(1));
+        assert_eq!(ours.difference(&calls(&[1, 9, 9, 4])), Some(1));
+        assert_eq!(ours.difference(&calls(&[1, 9])), Some(1));
+        assert_eq!(calls(&[1, 9]).difference(&ours), Some(1));
     }
 
     #[test]
     fn calls_that_one_rank_does_not_know_any_more_are_no_difference() {
-        let calls: Vec<u64> = (1..=40).collect();
-        let mut others = calls.clone();
+        let all: Vec<u64> = (1..=40).collect();
+        let mut others = all.clone();
         others[40 - wire::CALLS - 1] = 99;
-        assert_eq!(window(&calls).difference(&window(&others)), None);
+        assert_eq!(calls(&all).difference(&calls(&others)), None);
         others[40 - wire::CALLS] = 99;
         let first = u32::try_from(40 - wire::CALLS).ok();
-        assert_eq!(window(&calls).difference(&window(&others)), first);
-        let mut gaps = window(&calls);
+        assert_eq!(calls(&all).difference(&calls(&others)), first);
+        let mut gaps = calls(&all);
         gaps.sigs.fill(0);
-        assert_eq!(gaps.difference(&window(&others)), None);
+        assert_eq!(gaps.difference(&calls(&others)), None);
     }
 
     #[test]
     fn a_forged_number_of_calls_is_no_panic() {
-        let ours = window(&[1, 2, 3]);
+        let ours = calls(&[1, 2, 3]);
         for next in [0, 1, 20, u32::MAX - 1, u32::MAX] {
-            let found = ours.difference(&Window { next, ..ours });
+            let found = ours.difference(&RecentCalls { next, ..ours });
             assert!(found.is_none_or(|tag| tag < 3), "{next}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_call_that_one_of_two_closing_ranks_lacks_is_found_if_it_is_known() {
+        let closing = |sigs: &[u64], begun| RecentCalls {
+            closing: Some(begun),
+            ..calls(sigs)
+        };
+        let ours = closing(&[1, 2, 3], 3);
+        assert_eq!(ours.lack(&closing(&[1, 2], 2)), Some(2));
+        assert_eq!(closing(&[1, 2], 2).lack(&ours), Some(2));
+        assert_eq!(ours.lack(&closing(&[1, 2], 3)), None, "never awaited");
+        assert_eq!(ours.lack(&calls(&[1, 2])), None, "it may call more");
+        assert_eq!(
+            ours.lack(&closing(&[1, 2, 3], 4)),
+            None,
+            "a communicator made"
+        );
+        assert!(ours.covers(&closing(&[1, 2, 3, 4], 4)) && !calls(&[1]).covers(&ours));
+        assert!(RecentCalls::REVOKED.covers(&ours) && ours.lack(&RecentCalls::REVOKED).is_none());
     }
 
     #[test]
@@ -449,9 +464,13 @@ mod tests {
         for size in 1..40_usize {
             let mut known = vec![0_u64; size];
             (0..size).for_each(|rank| known[rank] = 1 << rank);
-            for (_, distance) in rounds(size) {
+            let group = Group::First(u32::try_from(size).expect("a few"));
+            for round in 0..rounds(size) {
                 let before = known.clone();
-                (0..size).for_each(|rank| known[(rank + distance) % size] |= before[rank]);
+                for (rank, its) in before.iter().enumerate() {
+                    let to = behind(&group, rank, round).expect("a member");
+                    known[to as usize] |= its;
+                }
             }
             assert!(
                 known

@@ -132,7 +132,7 @@ enum Told {
     /// The driver reports an event of a program's task lists.
     List(Token, Heard),
     /// A peer has sent its last calls on this communicator.
-    Letter(u32),
+    LastCalls(u32),
 }
 
 /// Parameters of a collective call.
