@@ -7,17 +7,19 @@
 
 use std::{mem::MaybeUninit, ops::RangeBounds, slice, sync::Arc};
 
-use ripstop_fabric::driver::Payload;
-
 mod alloc;
 mod part;
 mod reg;
+mod room;
 mod strided;
 mod wire;
 
 pub(crate) use alloc::{range_of, word_of};
 pub use part::Part;
 pub use reg::{RegBuf, Registered};
+pub(crate) use room::fill;
+#[doc(hidden)]
+pub use room::{overwrite, room, zeros};
 pub use strided::{Layout, Strided};
 pub use wire::{TypeSig, Wire};
 
@@ -246,54 +248,3 @@ unsafe fn as_spare<T: Wire>(elems: &mut [T]) -> &mut [MaybeUninit<T>] {
 
 #[cfg(test)]
 mod tests;
-
-/// Returns the number of elements that fit into a buffer.
-#[doc(hidden)]
-pub fn room<B: RecvBuf>(buf: &mut B) -> usize {
-    // SAFETY: nothing is written to it.
-    unsafe { buf.spare() }.len()
-}
-
-/// Returns a vector of zeros, whose pages cost nothing until they are touched. Returns `None` if there is not enough
-/// memory.
-#[doc(hidden)]
-#[must_use]
-pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
-    bytemuck::allocation::try_zeroed_vec(len).ok()
-}
-
-/// Fills a buffer with the bytes of `payload`.
-///
-/// # Panics
-/// Panics if the length of `payload` is not exactly the room.
-pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: Payload<'_>) {
-    // SAFETY: only initialized elements are written below, because any bytes are a valid element.
-    let room = unsafe { buf.spare() };
-    let (len, bytes) = (room.len(), size_of_val(room));
-    assert_eq!(payload.len(), bytes, "a get that fills its buffer");
-    // SAFETY: the same memory as bytes, borrowed for the same time.
-    payload.copy_to(unsafe { slice::from_raw_parts_mut(room.as_mut_ptr().cast(), bytes) });
-    // SAFETY: just written.
-    unsafe { buf.set_filled(len) };
-}
-
-/// Writes `elems` to the start of a buffer's room, as a receive would.
-///
-/// # Panics
-/// Panics if there is less room.
-#[doc(hidden)]
-pub fn overwrite<B: RecvBuf>(buf: &mut B, elems: &[B::Elem]) {
-    // SAFETY: only initialized elements are written below.
-    let room = unsafe { buf.spare() };
-    assert!(
-        elems.len() <= room.len(),
-        "{} elements for a buffer with room for {}",
-        elems.len(),
-        room.len()
-    );
-    for (place, elem) in room.iter_mut().zip(elems) {
-        place.write(*elem);
-    }
-    // SAFETY: just written, and within the room.
-    unsafe { buf.set_filled(elems.len()) };
-}

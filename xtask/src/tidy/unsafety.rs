@@ -72,6 +72,7 @@ const ALLOWED: &[&str] = &[
     "rt/src/buffer/mod.rs",
     "rt/src/buffer/part.rs",
     "rt/src/buffer/reg.rs",
+    "rt/src/buffer/room.rs",
     "rt/src/buffer/strided.rs",
     "rt/src/buffer/tests.rs",
     "rt/src/buffer/wire.rs",
