@@ -13,7 +13,7 @@ use futures_core::Stream;
 use ripstop_rt::{
     OpError, Result,
     buffer::SendBuf,
-    offload::{Action, Buffer, Program},
+    internal::offload::{Action, Buffer, Program},
 };
 
 use crate::op::{CollectiveOp, Fresh, Home};

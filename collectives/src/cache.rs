@@ -2,7 +2,7 @@
 
 use std::{ptr, sync::Arc};
 
-use ripstop_rt::{
+use ripstop_rt::internal::{
     lock::{Guard, Lock},
     offload::{Loaded, Program, Signature},
 };

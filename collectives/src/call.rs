@@ -5,7 +5,7 @@ use std::{panic::Location, sync::Arc};
 use ripstop_rt::{
     Comm,
     buffer::{RecvBuf, SendBuf, Wire},
-    offload::{Collective, Program, Reducer, Signature, Turn},
+    internal::offload::{Collective, Program, Reducer, Signature, Turn},
 };
 
 use crate::{

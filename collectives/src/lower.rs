@@ -2,7 +2,7 @@
 
 use ripstop_rt::{
     buffer::Wire,
-    offload::{self, Builder, Lens, Misfit, Program},
+    internal::offload::{self, Builder, Lens, Misfit, Program},
 };
 
 use crate::plan::{Action, Buffer, Plan, Side, Span};
@@ -92,7 +92,7 @@ impl Bytes {
 
 #[cfg(test)]
 mod tests {
-    use ripstop_rt::offload;
+    use ripstop_rt::internal::offload;
 
     use super::lower;
     use crate::plan::{AllToAll, Blocks, Place};

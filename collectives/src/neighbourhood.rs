@@ -2,8 +2,8 @@
 
 use ripstop_rt::{
     Cart, Comm, Result,
-    buffer::{self, RecvBuf, SendBuf, Wire},
-    offload::Signature,
+    buffer::{RecvBuf, SendBuf, Wire},
+    internal::{offload::Signature, room},
 };
 
 use crate::{
@@ -89,7 +89,7 @@ pub trait Neighborhood {
         S: SendBuf,
         R: RecvBuf<Elem = S::Elem>,
     {
-        let room = Some(buffer::room(&mut recv));
+        let room = Some(room(&mut recv));
         let cut = Cut {
             room,
             ..Cut::equal(send.elems().len())

@@ -9,7 +9,7 @@ use std::{
 use ripstop_rt::{
     Error, OpError,
     buffer::{RecvBuf, SendBuf, Wire},
-    offload::ProgramOp,
+    internal::offload::ProgramOp,
 };
 
 use crate::Reduction;

@@ -9,8 +9,11 @@ use std::{
 
 use ripstop_rt::{
     Comm, Error, Result,
-    buffer::{self, Wire},
-    offload::{Collective, Loaded, ProgramOp, Reducer, Turn},
+    buffer::Wire,
+    internal::{
+        offload::{Collective, Loaded, ProgramOp, Reducer, Turn},
+        zeros,
+    },
 };
 
 use crate::{
@@ -251,7 +254,7 @@ fn fit<T: Wire>(
     for (buffer, bytes) in [(send, lens.input), (recv, lens.output)] {
         let len = bytes / elem;
         if buffer.len() != len {
-            let made = buffer::zeros(len);
+            let made = zeros(len);
             *buffer = made.ok_or_else(|| format!("no memory for a buffer of {bytes} bytes"))?;
         }
     }

@@ -9,7 +9,7 @@ use std::{
 use ripstop_rt::{
     Comm, OpError,
     buffer::Wire,
-    offload::{Course, Signature},
+    internal::offload::{Course, Signature},
 };
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Reductions of the elements of all ranks.
 
-use ripstop_rt::{ReduceOp, buffer::Wire, offload::Reducer};
+use ripstop_rt::{ReduceOp, buffer::Wire, internal::offload::Reducer};
 
 use crate::reproducible::{ExactSum, Real};
 

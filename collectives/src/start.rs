@@ -2,7 +2,8 @@
 
 use ripstop_rt::{
     Error, OpError,
-    buffer::{self, RecvBuf, SendBuf, Wire},
+    buffer::{RecvBuf, SendBuf, Wire},
+    internal::{overwrite, room},
 };
 
 use crate::{
@@ -120,7 +121,7 @@ where
     let comm = on.communicator();
     let place = Place::new(comm.rank(), comm.size());
     let (_, needed) = ask.lens(&place, size_of::<O::Acc>()).unwrap_or_default();
-    let has = buffer::room(&mut recv);
+    let has = room(&mut recv);
     if has < needed {
         let sentence = format!("`recv` has room for {has} elements, and {needed} are needed");
         ask = ask.wrong(sentence);
@@ -208,7 +209,7 @@ where
 }
 
 fn narrowed<B: RecvBuf, O: Reduction<B::Elem>>(wide: &[O::Acc], mut buf: B) -> B {
-    buffer::overwrite(&mut buf, &O::narrow(wide));
+    overwrite(&mut buf, &O::narrow(wide));
     buf
 }
 

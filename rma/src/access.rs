@@ -12,8 +12,10 @@ use std::{
 use ripstop_rt::{
     Error, Result,
     buffer::Wire,
-    called_at,
-    onesided::{Port, Starting, Target, Visit},
+    internal::{
+        called_at,
+        onesided::{Port, Starting, Target, Visit},
+    },
 };
 
 use crate::{limit::Limit, operations::operations};

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop_rt::{Result, buffer::Wire, onesided::Port};
+use ripstop_rt::{Result, buffer::Wire, internal::onesided::Port};
 
 use crate::{Start, limit::Limit};
 

@@ -5,8 +5,10 @@ use std::panic::Location;
 use ripstop_rt::{
     Result,
     buffer::Wire,
-    called_at,
-    onesided::{Port, Target},
+    internal::{
+        called_at,
+        onesided::{Port, Target},
+    },
 };
 
 use crate::operations::operations;

@@ -99,7 +99,7 @@ mod operations;
 mod passive;
 mod window;
 
-pub use ripstop_rt::onesided::{Combine, Element, Fetching, Overlap, Piece, RemoteOp};
+pub use ripstop_rt::internal::onesided::{Combine, Element, Fetching, Overlap, Piece, RemoteOp};
 
 pub use self::{
     access::{Access, Start},

@@ -89,7 +89,7 @@ macro_rules! operations {
                 mut buf: B,
             ) -> $crate::RemoteOp<B> {
                 let blocks =
-                    $crate::operations::blocks(&layout, ripstop_rt::buffer::room(&mut buf));
+                    $crate::operations::blocks(&layout, ripstop_rt::internal::room(&mut buf));
                 self.get_indexed(rank, &blocks, buf)
             }
 

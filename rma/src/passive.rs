@@ -5,8 +5,10 @@ use std::{fmt, future::poll_fn, panic::Location};
 use ripstop_rt::{
     Comm, Result,
     buffer::{RegBuf, Wire},
-    called_at,
-    onesided::{Element, Locking, Port, Target, proceed},
+    internal::{
+        called_at,
+        onesided::{Element, Locking, Port, Target, proceed},
+    },
 };
 
 use crate::operations::operations;

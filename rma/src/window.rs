@@ -5,8 +5,10 @@ use std::{fmt, panic::Location};
 use ripstop_rt::{
     Comm, Result,
     buffer::{RegBuf, Wire},
-    called_at,
-    onesided::{Overlap, Piece, Port},
+    internal::{
+        called_at,
+        onesided::{Overlap, Piece, Port},
+    },
 };
 
 use crate::{Exposure, Fence, PassiveWindow, Start};

@@ -19,7 +19,7 @@ use std::{env, sync::Arc, time::Instant};
 
 use ripstop_rt::{
     Comm, Runtime, Sum,
-    offload::{
+    internal::offload::{
         Action, Buffer, Builder, Collective, Lens, Loaded, Program, Reducer, Side, Signature, Span,
         StepId,
     },

@@ -13,13 +13,12 @@ mod executor;
 mod fabrics;
 mod group;
 mod heap;
+#[doc(hidden)]
+pub mod internal;
 mod leaving;
-#[doc(hidden)]
-pub mod lock;
-#[doc(hidden)]
-pub mod offload;
-#[doc(hidden)]
-pub mod onesided;
+mod lock;
+mod offload;
+mod onesided;
 mod ops;
 mod proto;
 mod reactor;
@@ -82,8 +81,6 @@ macro_rules! __on_tokio {
     }};
 }
 
-#[doc(hidden)]
-pub use self::error::called_at;
 pub use self::{
     boot::inquest::ENDED_BY_PEER,
     comm::{

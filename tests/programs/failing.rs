@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
-use ripstop_rt::offload::{
+use ripstop_rt::internal::offload::{
     Action, Buffer, Builder, Collective, Lens, ProgramOp, Reducer, Signature,
 };
 

@@ -1,7 +1,7 @@
 //! Hand-written collectives.
 
 use ripstop::{Comm, fabric::random::Random};
-use ripstop_rt::offload::{
+use ripstop_rt::internal::offload::{
     Action, Buffer, Builder, Collective, Lens, Program, ProgramOp, Reducer, Side, Signature, Span,
     StepId,
 };

@@ -2,7 +2,7 @@
 
 use ripstop_rt::{
     buffer::Wire,
-    offload::{Program, Signature},
+    internal::offload::{Program, Signature},
 };
 
 use crate::{

@@ -10,13 +10,11 @@ mod addresses;
 mod arrival;
 mod environment;
 mod error;
-#[doc(hidden)]
-pub mod inquest;
+pub(crate) mod inquest;
 mod mapping;
 mod pmi1;
 mod pmix;
-#[doc(hidden)]
-pub mod report;
+pub(crate) mod report;
 mod singleton;
 mod threads;
 mod turns;

@@ -10,16 +10,14 @@ use std::{mem::MaybeUninit, ops::RangeBounds, slice, sync::Arc};
 mod alloc;
 mod part;
 mod reg;
-mod room;
+pub(crate) mod room;
 mod strided;
 mod wire;
 
 pub(crate) use alloc::{range_of, word_of};
 pub use part::Part;
 pub use reg::{RegBuf, Registered};
-pub(crate) use room::fill;
-#[doc(hidden)]
-pub use room::{overwrite, room, zeros};
+pub(crate) use room::{fill, overwrite, room, zeros};
 pub use strided::{Layout, Strided};
 pub use wire::{TypeSig, Wire};
 

@@ -8,7 +8,7 @@ use crate::buffer::{TypeSig, Wire};
 /// Every message of the collective carries it. If two differ, the collective fails on every rank.
 ///
 /// ```
-/// use ripstop_rt::offload::Signature;
+/// use ripstop_rt::internal::offload::Signature;
 /// let ours = Signature::of("bcast").with(0).with_type::<f64>();
 /// assert_ne!(ours, Signature::of("bcast").with(1).with_type::<f64>());
 /// assert_ne!(ours, Signature::of("bcast").with(0).with_type::<u64>());

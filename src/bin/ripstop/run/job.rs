@@ -3,7 +3,7 @@
 use std::io::{stderr, stdout};
 use std::time::{Duration, Instant};
 
-use ripstop_rt::boot::inquest::Inquest;
+use ripstop_rt::internal::inquest::Inquest;
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, setrlimit};
 
 use super::affinity;

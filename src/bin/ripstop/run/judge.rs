@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop_rt::boot::{
+use ripstop_rt::internal::{
     inquest::{ENDED_BY_PEER, End, Finding},
     report::{Leaving, Report},
 };

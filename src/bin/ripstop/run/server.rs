@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ripstop_rt::boot::{
-    report::Report,
-    wire::{self, Line},
+use ripstop_rt::{
+    boot::wire::{self, Line},
+    internal::report::Report,
 };
 
 /// The effect of a rank's request.

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use ripstop_rt::boot::inquest::End;
+use ripstop_rt::internal::inquest::End;
 
 use super::message;
 
