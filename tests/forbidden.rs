@@ -17,6 +17,7 @@ use std::{
 };
 
 use ripstop::{Comm, Result};
+use ripstop_rt::internal::CommInternals;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Length in words of 8 bytes.

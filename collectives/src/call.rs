@@ -5,7 +5,10 @@ use std::{panic::Location, sync::Arc};
 use ripstop_rt::{
     Comm,
     buffer::{RecvBuf, SendBuf, Wire},
-    internal::offload::{Collective, Program, Reducer, Signature, Turn},
+    internal::{
+        CommInternals,
+        offload::{Collective, Program, Reducer, Signature, Turn},
+    },
 };
 
 use crate::{

@@ -2,7 +2,10 @@
 
 use std::{fmt, ops::Deref, panic::Location, sync::Arc};
 
-use ripstop_rt::{Comm, Result, internal::offload::Signature};
+use ripstop_rt::{
+    Comm, Result,
+    internal::{CommInternals, offload::Signature},
+};
 
 use crate::{
     Edges, Neighborhood,

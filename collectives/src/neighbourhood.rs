@@ -3,7 +3,7 @@
 use ripstop_rt::{
     Cart, Comm, Result,
     buffer::{RecvBuf, SendBuf, Wire},
-    internal::{offload::Signature, room},
+    internal::{CommInternals, offload::Signature, room},
 };
 
 use crate::{

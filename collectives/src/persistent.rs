@@ -11,6 +11,7 @@ use ripstop_rt::{
     Comm, Error, Result,
     buffer::Wire,
     internal::{
+        CommInternals,
         offload::{Collective, Loaded, ProgramOp, Reducer, Turn},
         zeros,
     },

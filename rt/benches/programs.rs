@@ -19,9 +19,12 @@ use std::{env, sync::Arc, time::Instant};
 
 use ripstop_rt::{
     Comm, Runtime, Sum,
-    internal::offload::{
-        Action, Buffer, Builder, Collective, Lens, Loaded, Program, Reducer, Side, Signature, Span,
-        StepId,
+    internal::{
+        CommInternals,
+        offload::{
+            Action, Buffer, Builder, Collective, Lens, Loaded, Program, Reducer, Side, Signature,
+            Span, StepId,
+        },
     },
 };
 

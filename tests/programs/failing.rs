@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
-use ripstop_rt::internal::offload::{
-    Action, Buffer, Builder, Collective, Lens, ProgramOp, Reducer, Signature,
+use ripstop_rt::internal::{
+    CommInternals,
+    offload::{Action, Buffer, Builder, Collective, Lens, ProgramOp, Reducer, Signature},
 };
 
 use crate::{

@@ -1,9 +1,12 @@
 //! Hand-written collectives.
 
 use ripstop::{Comm, fabric::random::Random};
-use ripstop_rt::internal::offload::{
-    Action, Buffer, Builder, Collective, Lens, Program, ProgramOp, Reducer, Side, Signature, Span,
-    StepId,
+use ripstop_rt::internal::{
+    CommInternals,
+    offload::{
+        Action, Buffer, Builder, Collective, Lens, Program, ProgramOp, Reducer, Side, Signature,
+        Span, StepId,
+    },
 };
 
 /// Returns `len` bytes that no other `key` has.

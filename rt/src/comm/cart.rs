@@ -38,7 +38,7 @@ impl Comm {
         let wrong = self.wrong_grid(dims, periodic);
         let signature = grid_signature(dims, periodic);
         let (dims, periodic) = (dims.to_vec(), periodic.to_vec());
-        let dup = self.dup_as("cart", signature);
+        let dup = self.start_dup("cart", signature);
         let at = Location::caller();
         let error = |sentence| self.error_here("cart", ErrorKind::InvalidArgument(sentence));
         let wrong = wrong.map(|sentence| error(sentence).called_at(at));

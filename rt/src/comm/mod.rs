@@ -18,7 +18,6 @@ mod stream;
 mod vote;
 
 use std::{
-    any::Any,
     fmt,
     panic::Location,
     sync::{
@@ -49,9 +48,7 @@ use crate::{
     error::{Error, ErrorKind, Known, Result},
     executor::{self, JoinHandle},
     group::Group,
-    offload::Signature,
-    settings::Settings,
-    shared::{Choices, Shared},
+    shared::Shared,
 };
 
 /// Context id of the world communicator. Every communicator has two context ids: an even one for messages of users, and
@@ -245,53 +242,6 @@ impl Comm {
     /// Returns a future that completes after `duration`.
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
         executor::sleep(self.shared(), duration)
-    }
-
-    /// Returns how many consecutive ranks share a node. Every node of this communicator has this many, except that the
-    /// last may have fewer.
-    ///
-    /// Returns `size()` if the nodes are not known. Returns 1 if nodes have different numbers of ranks, or if the ranks
-    /// of a node are not consecutive. The first call takes O(ranks) unless this is the world communicator.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn per_node(&self) -> usize {
-        let nodes = self.shared().place.per_node;
-        nodes.map_or_else(|| self.size(), |per_node| self.group().in_a_row(per_node))
-    }
-
-    /// Returns the settings of this communicator's runtime.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.shared().settings
-    }
-
-    /// Returns what this communicator's runtime selected at start, such as driver and protocols.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn choices(&self) -> &Choices {
-        &self.shared().choices
-    }
-
-    /// Returns the object that the collectives crate keeps in this communicator's runtime. The first call creates it.
-    ///
-    /// # Panics
-    /// Panics if an object of another type is already attached.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn attached<T: Any + Default + Send + Sync>(&self) -> &T {
-        let kept = self.shared().attached.get_or_init(|| Box::<T>::default());
-        let found = kept.downcast_ref();
-        found.expect("one type is kept, that of the collectives")
-    }
-
-    /// Records the text of a collective signature. Errors show the text if ranks call different collectives.
-    #[doc(hidden)]
-    #[cold]
-    pub fn name_signature(&self, signature: Signature, words: impl FnOnce() -> String) {
-        let sig = signature.0.0;
-        self.shared()
-            .with(|engine| engine.core.name_signature(sig, words));
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -14,7 +14,7 @@ use crate::{
     engine::{Core, Engine, Look, QuickRun, RunTicket, Taken},
     error::{ErrorKind, OpError},
     executor::{self, poll_proceed},
-    offload::{Builder, Collective, Lens, Loaded, Signature},
+    offload::{Collective, Loaded},
     ops::{Failure, Pair},
     settings::Executor,
 };
@@ -70,6 +70,26 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// Returns the next position, for a collective that begins before any with a later position.
+    #[track_caller]
+    pub(crate) fn reserve(comm: &Comm) -> Self {
+        Self {
+            call: comm.next_collective(),
+            waits: false,
+            promise: None,
+        }
+    }
+
+    /// Returns the next position, for a collective that may begin after collectives with later positions.
+    #[track_caller]
+    pub(crate) fn promise(comm: &Comm) -> Self {
+        Self {
+            call: comm.next_collective(),
+            waits: true,
+            promise: Promise::new(comm),
+        }
+    }
+
     /// Returns the same position, reserved by another source line.
     #[doc(hidden)]
     pub fn called_at(self, at: &'static Location<'static>) -> Self {
@@ -98,98 +118,6 @@ impl Drop for Promise {
 }
 
 impl Comm {
-    /// Runs a program as the next collective of this communicator. All ranks must begin collectives in the same order.
-    ///
-    /// Several collectives may be in flight. The input is read, and the output is read and filled. Both must be at
-    /// least as long as the program says; an output vector gets exactly that length. Reports about a hanging job show
-    /// the source line of this call.
-    ///
-    /// # Errors
-    /// The future fails if:
-    /// - a buffer is too short, the program is for another number of ranks, or a reducer is missing (`InvalidArgument` here,
-    ///   `Aborted` on the other ranks);
-    /// - a member failed or finished;
-    /// - ranks called different collectives (`Mismatch`).
-    ///
-    /// Collectives begun later on this communicator then fail with `Revoked`.
-    ///
-    /// # Panics
-    /// Polling the future panics if the reduction panicked, with the same payload.
-    #[doc(hidden)]
-    #[track_caller]
-    pub fn run_program<I: SendBuf, O: RecvBuf>(
-        &self,
-        collective: Collective,
-        input: I,
-        output: O,
-    ) -> ProgramOp<I, O> {
-        self.run_program_in(self.reserve_collective(), collective, input, output)
-    }
-
-    /// Reserves a position in the order of this communicator's collectives, for a collective that begins later.
-    ///
-    /// The caller must begin a collective in it, because the other ranks wait for that collective.
-    #[doc(hidden)]
-    #[track_caller]
-    pub fn reserve_collective(&self) -> Turn {
-        Turn {
-            call: self.next_collective(),
-            waits: false,
-            promise: None,
-        }
-    }
-
-    /// Like [`reserve_collective`](Self::reserve_collective), for a collective that may begin late, after collectives with
-    /// later positions.
-    ///
-    /// It uses no adapter task lists. These tell collectives apart only by the order in which they begin, so a late one would
-    /// take messages of another collective. A runtime that is being closed waits for it.
-    #[doc(hidden)]
-    #[track_caller]
-    pub fn promise_collective(&self) -> Turn {
-        Turn {
-            call: self.next_collective(),
-            waits: true,
-            promise: Promise::new(self),
-        }
-    }
-
-    /// Like [`run_program`](Self::run_program), in a position reserved earlier.
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn run_program_in<I: SendBuf, O: RecvBuf>(
-        &self,
-        turn: Turn,
-        collective: Collective,
-        input: I,
-        output: O,
-    ) -> ProgramOp<I, O> {
-        self.begin_program(turn, collective, None, (input, output))
-    }
-
-    /// Fails a collective that this rank cannot begin because an argument is wrong. The error is `InvalidArgument` with
-    /// `sentence` here, and `Aborted` on the other ranks.
-    #[doc(hidden)]
-    #[cold]
-    pub fn refuse_program<I: SendBuf, O: RecvBuf>(
-        &self,
-        turn: Turn,
-        name: &'static str,
-        sentence: String,
-        buffers: (I, O),
-    ) -> ProgramOp<I, O> {
-        let collective = Collective {
-            name,
-            signature: Signature::of(name),
-            program: Builder::new::<u8>(self.size(), Lens::default())
-                .finish()
-                .into(),
-            reducer: None,
-            by_blocks: false,
-        };
-        self.begin_program(turn, collective, Some(sentence), buffers)
-    }
-
     /// Returns true if this process can reach the memory of all members directly. Then an adapter, even if there is
     /// one, would only copy more slowly.
     fn is_among_neighbours(&self) -> bool {
@@ -200,8 +128,9 @@ impl Comm {
                 .all(|rank| near.binary_search(&rank).is_ok())
     }
 
+    /// Begins a collective in its reserved position. `refused` is the reason if this rank must not run it.
     #[inline(always)]
-    fn begin_program<I: SendBuf, O: RecvBuf>(
+    pub(crate) fn begin_program<I: SendBuf, O: RecvBuf>(
         &self,
         Turn {
             call: Call { tag, at },

@@ -100,17 +100,16 @@ impl Comm {
     /// Same as [`split`](Self::split).
     #[track_caller]
     pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
-        self.dup_as("dup", Signature::of("dup"))
+        self.start_dup("dup", Signature::of("dup"))
     }
 
     /// Makes a [`dup`](Self::dup) that succeeds only if all ranks pass the same signature.
-    #[doc(hidden)]
     #[track_caller]
-    pub fn dup_as(
+    pub(crate) fn start_dup(
         &self,
         name: &'static str,
         signature: Signature,
-    ) -> impl Future<Output = Result<Self>> + Send + use<> {
+    ) -> Course<Result<Self>> {
         let agreement = self.agreement();
         Course::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);

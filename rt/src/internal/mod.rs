@@ -1,6 +1,9 @@
 //! What Ripstop's own crates need of the runtime, and users do not: `collectives`, `rma`, the command `ripstop`, and the
 //! tests. Nothing here is stable, and nothing here is documented for users.
 
+mod comm;
+
+pub use self::comm::CommInternals;
 pub use crate::{
     buffer::room::{overwrite, room, zeros},
     error::called_at,

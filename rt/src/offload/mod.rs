@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] is the part of one rank: steps on the bytes of three memory areas, each of which begins after the
 //! steps that it waits for. It is pure data, made by a [`Builder`] that checks it. It can run any number of times, and
-//! also on several ranks if it is the same for them. `Comm::run_program` runs it with messages only. The rules for
+//! also on several ranks if it is the same for them. `CommInternals::run_program` runs it with messages only. The rules for
 //! authors of programs are the rules of the plans that they come from:
 //!
 //! - A step begins when all the steps that it waits for have ended. Steps without an order may run at the same time.
@@ -130,7 +130,7 @@ pub struct Lens {
 #[derive(Debug)]
 #[expect(
     clippy::exhaustive_structs,
-    reason = "what `Comm::run_program` asks for, written out by the caller"
+    reason = "what `CommInternals::run_program` asks for, written out by the caller"
 )]
 pub struct Collective {
     /// Name in errors: `bcast`, `all_reduce`, …

@@ -20,6 +20,7 @@ use ripstop::{
     },
 };
 use ripstop_fabric::portals::Pscom;
+use ripstop_rt::internal::CommInternals;
 use serde_json::{Value, json};
 
 use crate::tell::tell;

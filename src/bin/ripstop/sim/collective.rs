@@ -10,6 +10,7 @@ use ripstop::{
     },
     sim,
 };
+use ripstop_rt::internal::CommInternals;
 
 use super::scenario::{Figures, Work, each_us, found};
 

@@ -8,6 +8,7 @@ use ripstop::{
     fabric::connect::{Pattern, Scheme},
     sim::{self, Manager, Simulation},
 };
+use ripstop_rt::internal::CommInternals;
 
 use super::scenario::TAG;
 
