@@ -13,7 +13,7 @@ use ripstop_rt::{
     Error, Result,
     buffer::Wire,
     internal::{
-        called_at,
+        ErrorInternals, called_at,
         onesided::{Port, Starting, Target, Visit},
     },
 };

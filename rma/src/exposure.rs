@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use ripstop_rt::{Result, buffer::Wire, internal::onesided::Port};
+use ripstop_rt::{
+    Result,
+    buffer::Wire,
+    internal::{ErrorInternals, onesided::Port},
+};
 
 use crate::{Start, limit::Limit};
 

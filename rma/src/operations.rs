@@ -38,7 +38,9 @@ macro_rules! operations {
             ) -> $crate::RemoteOp<B> {
                 match self.target("put", rank) {
                     Ok(target) => self.port().put(target, at, buf),
-                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
                 }
             }
 
@@ -56,7 +58,9 @@ macro_rules! operations {
             ) -> $crate::RemoteOp<B> {
                 match self.target("get", rank) {
                     Ok(target) => self.port().get(target, at, buf),
-                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
                 }
             }
 
@@ -106,7 +110,9 @@ macro_rules! operations {
             ) -> $crate::RemoteOp<B> {
                 match self.target("put", rank) {
                     Ok(target) => self.port().put_blocks(target, blocks, buf),
-                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
                 }
             }
 
@@ -123,7 +129,9 @@ macro_rules! operations {
             ) -> $crate::RemoteOp<B> {
                 match self.target("get", rank) {
                     Ok(target) => self.port().get_blocks(target, blocks, buf),
-                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
                 }
             }
         }
@@ -144,7 +152,9 @@ macro_rules! operations {
             ) -> $crate::RemoteOp<B> {
                 match self.target("accumulate", rank) {
                     Ok(target) => self.port().accumulate(target, at, buf, combine),
-                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
                 }
             }
 
@@ -162,7 +172,9 @@ macro_rules! operations {
             ) -> $crate::RemoteOp<B> {
                 match self.target("get_accumulate", rank) {
                     Ok(target) => self.port().get_accumulate(target, at, buf, combine),
-                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
                 }
             }
 
@@ -191,7 +203,7 @@ macro_rules! operations {
             ) -> $crate::Fetching<T> {
                 match self.target("fetch_op", rank) {
                     Ok(target) => self.port().fetch_op(target, at, value, combine),
-                    Err(error) => $crate::Fetching::failed(error),
+                    Err(error) => ripstop_rt::internal::failed_fetch(error),
                 }
             }
 
@@ -210,7 +222,7 @@ macro_rules! operations {
             ) -> $crate::Fetching<T> {
                 match self.target("compare_swap", rank) {
                     Ok(target) => self.port().compare_swap(target, at, expected, new),
-                    Err(error) => $crate::Fetching::failed(error),
+                    Err(error) => ripstop_rt::internal::failed_fetch(error),
                 }
             }
         }

@@ -6,7 +6,7 @@ use ripstop_rt::{
     Comm, Result,
     buffer::{RegBuf, Wire},
     internal::{
-        called_at,
+        ErrorInternals, called_at,
         onesided::{Overlap, Piece, Port},
     },
 };

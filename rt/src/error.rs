@@ -140,7 +140,6 @@ pub(crate) struct Known {
 }
 
 /// Awaits `work`, and adds to its error the source line `at` that called this crate.
-#[doc(hidden)]
 pub async fn called_at<T>(
     at: &'static Location<'static>,
     work: impl Future<Output = Result<T>>,
@@ -171,9 +170,7 @@ impl Error {
     }
 
     /// Returns this error with `at` as the source line of the operation.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn called_at(self, at: &'static Location<'static>) -> Self {
+    pub(crate) fn called_at(self, at: &'static Location<'static>) -> Self {
         let at = Some(at);
         Self { at, ..self }
     }
@@ -348,9 +345,7 @@ pub struct OpError<B> {
 
 impl<B> OpError<B> {
     /// Returns this error with `at` as the source line of the operation.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn called_at(self, at: &'static Location<'static>) -> Self {
+    pub(crate) fn called_at(self, at: &'static Location<'static>) -> Self {
         let error = self.error.called_at(at);
         Self { error, ..self }
     }

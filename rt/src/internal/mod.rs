@@ -2,8 +2,12 @@
 //! tests. Nothing here is stable, and nothing here is documented for users.
 
 mod comm;
+mod error;
 
-pub use self::comm::CommInternals;
+pub use self::{
+    comm::CommInternals,
+    error::{ErrorInternals, failed_fetch, failed_op},
+};
 pub use crate::{
     buffer::room::{overwrite, room, zeros},
     error::called_at,

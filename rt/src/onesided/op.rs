@@ -57,10 +57,9 @@ impl<B: Send + 'static> RemoteOp<B> {
     }
 
     /// Creates an operation that failed before it started.
-    #[doc(hidden)]
     #[cold]
     #[track_caller]
-    pub fn failed(error: OpError<B>) -> Self {
+    pub(crate) fn failed(error: OpError<B>) -> Self {
         let error = error.called_at(Location::caller());
         Self {
             buf: None,

@@ -393,10 +393,9 @@ impl<T: Element> Fetching<T> {
     }
 
     /// Creates one that failed before it started.
-    #[doc(hidden)]
     #[cold]
     #[track_caller]
-    pub fn failed(error: Error) -> Self {
+    pub(crate) fn failed(error: Error) -> Self {
         let error = error.called_at(Location::caller());
         Self {
             state: State::Done(Some(Err(error))),
