@@ -91,7 +91,6 @@ impl Turn {
     }
 
     /// Returns the same position, reserved by another source line.
-    #[doc(hidden)]
     pub fn called_at(self, at: &'static Location<'static>) -> Self {
         let call = Call { at, ..self.call };
         Self { call, ..self }
@@ -184,8 +183,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     ///
     /// This is the baseline for comparisons, like the setting `RIPSTOP_COLLECTIVES=host`. Dropping the future lets the
     /// collective complete in the background again.
-    #[doc(hidden)]
-    pub fn hosted(mut self) -> Self {
+    fn hosted(mut self) -> Self {
         if let Some(flight) = &mut self.flight
             && !flight.has_ended()
         {
@@ -209,7 +207,6 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     }
 
     /// Makes the collective record its completed receives, for [`poll_landed`](Self::poll_landed).
-    #[doc(hidden)]
     pub fn watch(&mut self) {
         if let Some(flight) = &mut self.flight
             && !flight.has_ended()
@@ -223,7 +220,6 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     ///
     /// Returns `None` when the program has completed; blocks not reported by then are in the output. Each receive is
     /// reported at most once, and only while no other step works on its bytes.
-    #[doc(hidden)]
     pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
         ready!(poll_proceed(cx));
         let Some(flight) = self.flight.as_mut().filter(|flight| !flight.has_ended()) else {

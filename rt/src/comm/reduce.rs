@@ -32,7 +32,6 @@ pub trait ReduceOp<T>: Send + 'static {
 
 /// Marks operators of this library that never panic. The engine may run them where it must not run code of the
 /// application. Also names the matching operator of adapters that combine integers.
-#[doc(hidden)]
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "nobody else says yes")]
 pub struct BuiltIn<O: ?Sized, T>(bool, Option<Combination>, PhantomData<fn(&O, T)>);

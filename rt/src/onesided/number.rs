@@ -30,7 +30,7 @@ mod sealed {
         /// Writes `new` if the number equals `expected` bit by bit, and returns the old value.
         fn compare_swap(region: &Region, offset: usize, expected: Self, new: Self) -> Self;
 
-        #[doc(hidden)]
+        /// Returns the code of the number kind; see [`Number::from_code`](super::Number::from_code).
         fn code() -> u32;
     }
 }
