@@ -3,9 +3,14 @@
 //!     ripstop run -n 8 --example ring -- --seconds 1 --json
 #![expect(clippy::print_stdout, reason = "this is what the program prints")]
 
-use std::{env, error::Error, time::Instant};
+#[path = "common/clock.rs"]
+mod clock;
+
+use std::{env, error::Error};
 
 use ripstop::{Channel, Collectives, Comm};
+
+use clock::SpanClock;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
@@ -112,15 +117,13 @@ impl Ring {
     /// Returns the mean in µs; every operation is a sample.
     async fn timed(&self, program: Program, iters: usize, samples: &mut Vec<f64>) -> Result<f64> {
         samples.clear();
-        let start = now();
-        let mut last = start;
+        let mut clock = SpanClock::<1>::start();
         for _ in 0..iters {
             self.once(program).await?;
-            let now = now();
-            samples.push(us(last, now));
-            last = now;
+            samples.push(clock.count(0_usize));
         }
-        Ok(us(start, last) / iters as f64)
+        let [whole_us] = clock.spans_us();
+        Ok(whole_us / iters as f64)
     }
 
     fn print(&self, program: Program, options: &Options, mean: f64, sorted: &[f64]) {
@@ -196,15 +199,6 @@ fn help() -> Result<()> {
 
 fn number(rank: usize) -> i64 {
     i64::try_from(rank).unwrap_or(i64::MAX)
-}
-
-#[expect(clippy::disallowed_methods, reason = "this program measures")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-fn us(from: Instant, to: Instant) -> f64 {
-    to.duration_since(from).as_secs_f64() * 1e6
 }
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;

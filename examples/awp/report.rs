@@ -35,17 +35,17 @@ impl Figures {
             .filter(|laps| !laps.is_empty())
             .unwrap_or(laps);
         let mean = |of: fn(&Lap) -> f64| laps.iter().map(of).sum::<f64>() / laps.len() as f64;
-        let mut wholes: Vec<f64> = laps.iter().map(|lap| lap.whole_us).collect();
+        let mut wholes: Vec<f64> = laps.iter().map(|lap| lap.iter().sum()).collect();
         wholes.sort_by(f64::total_cmp);
         let median = wholes.get(wholes.len() / 2).copied().unwrap_or_default();
         // A maximum ignores NaN, which is the worst value of all.
         let peak = if peak.is_nan() { f64::INFINITY } else { peak };
         let mine = [
             median,
-            mean(|lap| lap.whole_us),
-            mean(|lap| lap.velocity_us),
-            mean(|lap| lap.comm_us),
-            mean(|lap| lap.wait_us),
+            mean(|lap| lap.iter().sum()),
+            mean(|&[velocity, ..]| velocity),
+            mean(|&[.., pack, wait]| pack + wait),
+            mean(|&[.., wait]| wait),
             peak,
         ];
         let [median_us, mean_us, velocity_us, comm_us, wait_us, peak] =

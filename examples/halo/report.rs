@@ -45,11 +45,11 @@ impl Figures {
         };
         // A maximum ignores NaN, which is the worst error of all.
         let error = if error.is_nan() { f64::INFINITY } else { error };
-        let whole = |lap: &Lap| lap.whole_us;
+        let whole = |lap: &Lap| lap.iter().sum();
         let mine = [
             of(50, whole),
-            of(50, |lap| lap.comm_us),
-            of(50, |lap| lap.wait_us),
+            of(50, |&[.., pack, wait]| pack + wait),
+            of(50, |&[.., wait]| wait),
             of(99, whole),
             of(0, whole),
             error,

@@ -1,76 +1,41 @@
 //! How the time of a step is spent.
 
-use std::time::Instant;
+#[path = "../../common/clock.rs"]
+mod spans;
 
-/// The time of a step and its parts, in µs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lap {
-    /// The whole step.
-    pub(crate) whole_us: f64,
+use self::spans::SpanClock;
+
+/// What a step spends its time on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Span {
     /// Computing velocities, the first part of a step.
-    pub(crate) velocity_us: f64,
-    /// Packing, starting, waiting and unpacking.
-    pub(crate) comm_us: f64,
+    Velocity,
+    /// Computing stresses, the second part of a step.
+    Stress,
+    /// Packing, starting and unpacking, which is communication like waiting.
+    Pack,
     /// Waiting, which is exposed.
-    pub(crate) wait_us: f64,
+    Wait,
 }
 
-/// A clock that runs from its start, and adds up the time of communication.
-#[derive(Debug)]
-pub(crate) struct Stopwatch {
-    start: Instant,
-    since: Option<Instant>,
-    lap: Lap,
+impl From<Span> for usize {
+    fn from(span: Span) -> Self {
+        span as Self
+    }
 }
+
+/// The clock of a step.
+pub(crate) type Stopwatch = SpanClock<4>;
 
 impl Stopwatch {
-    /// Starts the clock; the time counts as computation.
-    pub(super) fn start() -> Self {
-        Self {
-            start: now(),
-            since: None,
-            lap: Lap::default(),
-        }
-    }
-
-    /// Counts the time from here on as communication.
-    pub(super) fn communicating(&mut self) {
-        self.since = Some(now());
-    }
-
-    /// Counts the time from here on as computation.
-    pub(super) fn computing(&mut self) {
-        if let Some(since) = self.since.take() {
-            self.lap.comm_us += us(since, now());
-        }
-    }
-
-    /// Notes that the velocities are computed; the computation from here on is of stresses.
-    pub(super) fn half(&mut self) {
-        self.lap.velocity_us = us(self.start, now()) - self.lap.comm_us;
-    }
-
-    /// Awaits a future, and counts the time as waiting.
+    /// Awaits a future while it communicates, and counts the time as waiting.
     pub(super) async fn waiting<R>(&mut self, awaited: impl Future<Output = R>) -> R {
-        let since = now();
+        self.count(Span::Pack);
         let output = awaited.await;
-        self.lap.wait_us += us(since, now());
+        self.count(Span::Wait);
         output
     }
-
-    /// Stops the clock.
-    pub(super) fn stop(mut self) -> Lap {
-        self.computing();
-        self.lap.whole_us = us(self.start, now());
-        self.lap
-    }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this program measures itself")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-fn us(from: Instant, to: Instant) -> f64 {
-    to.duration_since(from).as_secs_f64() * 1e6
-}
+/// The µs of a step: velocities, stresses, packing, waiting.
+pub(crate) type Lap = [f64; 4];

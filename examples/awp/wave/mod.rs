@@ -27,7 +27,7 @@ use ripstop::{Result, fabric::random::Random};
 
 use self::{
     boundary::{Sponge, Surface},
-    clock::Stopwatch,
+    clock::{Span, Stopwatch},
     halo::{Open, Outgoing},
     medium::Medium,
     stencil::{Group, U, V, W},
@@ -146,13 +146,14 @@ impl<T: Real> Solver<T> {
             let mut watch = Stopwatch::start();
             self.advance_velocity(to_velocity, schedule, &mut watch)
                 .await?;
-            watch.half();
+            watch.count(Span::Velocity);
             // The neighbors are behind by at most half a step, so a rank that opens here never makes them wait.
             let next_velocity = (left > 0).then(|| velocity.open()).transpose()?;
             self.advance_stress(to_stress, schedule, &mut watch).await?;
             let next_stress = (left > 0).then(|| stress.open()).transpose()?;
             self.steps += 1;
-            after(self, watch.stop());
+            watch.count(Span::Stress);
+            after(self, watch.spans_us());
             let Some(next) = next_velocity.zip(next_stress) else {
                 break;
             };
@@ -173,30 +174,30 @@ impl<T: Real> Solver<T> {
         watch: &mut Stopwatch,
     ) -> Result<()> {
         self.spoil(|solver| &mut solver.velocity);
-        watch.communicating();
+        watch.count(Span::Velocity);
         let mut outgoing = open.start(watch).await?;
-        watch.computing();
+        watch.count(Span::Pack);
         if schedule == Schedule::Split {
             for component in [U, V, W] {
                 for slab in 0..self.slabs.len() {
                     self.update_velocity(&[component], self.slabs[slab]);
                 }
-                watch.communicating();
+                watch.count(Span::Velocity);
                 outgoing.send(component, &self.velocity[component]);
-                watch.computing();
+                watch.count(Span::Pack);
             }
             self.update_velocity(&[U, V, W], self.interior);
-            watch.communicating();
+            watch.count(Span::Velocity);
         } else {
             self.update_velocity(&[U, V, W], self.own);
-            watch.communicating();
+            watch.count(Span::Velocity);
             for component in [U, V, W] {
                 outgoing.send(component, &self.velocity[component]);
             }
         }
         outgoing.complete(watch).await?;
         open.finish(&mut self.velocity, watch).await?;
-        watch.computing();
+        watch.count(Span::Pack);
         if let Some(surface) = self.surface {
             surface.continue_velocities(&mut self.velocity, &self.medium, self.own);
         }
@@ -210,32 +211,32 @@ impl<T: Real> Solver<T> {
         watch: &mut Stopwatch,
     ) -> Result<()> {
         self.spoil(|solver| &mut solver.stress);
-        watch.communicating();
+        watch.count(Span::Stress);
         let mut outgoing = open.start(watch).await?;
-        watch.computing();
+        watch.count(Span::Pack);
         if schedule == Schedule::Split {
             for group in Group::ALL {
                 for slab in 0..self.slabs.len() {
                     self.update_stress(&[group], self.slabs[slab]);
                 }
-                watch.communicating();
+                watch.count(Span::Stress);
                 for &component in group.components() {
                     outgoing.send(component, &self.stress[component]);
                 }
-                watch.computing();
+                watch.count(Span::Pack);
             }
             self.update_stress(&Group::ALL, self.interior);
-            watch.communicating();
+            watch.count(Span::Stress);
         } else {
             self.update_stress(&Group::ALL, self.own);
-            watch.communicating();
+            watch.count(Span::Stress);
             for (component, field) in self.stress.iter().enumerate() {
                 outgoing.send(component, field);
             }
         }
         outgoing.complete(watch).await?;
         open.finish(&mut self.stress, watch).await?;
-        watch.computing();
+        watch.count(Span::Pack);
         self.mirror_stresses();
         Ok(())
     }

@@ -14,9 +14,9 @@ mod stencil;
 
 use ripstop::Result;
 
-pub(crate) use self::{check::check, domain::Domain, exchange::Exchange};
+pub(crate) use self::{check::check, clock::Lap, domain::Domain, exchange::Exchange};
 use self::{
-    clock::Stopwatch,
+    clock::{Span, Stopwatch},
     domain::{Dim, SIDES_TO_START, Side},
     field::Field,
 };
@@ -39,17 +39,6 @@ pub(crate) struct Heat {
     v: Field,
     exchange: Exchange,
     steps: usize,
-}
-
-/// The time of a step and its parts, in µs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lap {
-    /// The whole step.
-    pub(crate) whole_us: f64,
-    /// Packing, starting, waiting and unpacking.
-    pub(crate) comm_us: f64,
-    /// Waiting, which is exposed.
-    pub(crate) wait_us: f64,
 }
 
 impl Heat {
@@ -86,14 +75,14 @@ impl Heat {
         }
         std::mem::swap(&mut self.u, &mut self.v);
         self.steps += 1;
-        Ok(watch.stop())
+        Ok(watch.spans_us())
     }
 
     async fn step_blocking(&mut self, watch: &mut Stopwatch) -> Result<()> {
-        watch.communicating();
         self.exchange_u(watch).await?;
-        watch.computing();
+        watch.count(Span::Pack);
         self.sweep(1, self.domain.cells[Dim::Z]);
+        watch.count(Span::Compute);
         Ok(())
     }
 
@@ -104,15 +93,17 @@ impl Heat {
                 continue;
             };
             stencil::update_face(&self.u, &mut self.v, side, face);
-            watch.communicating();
+            watch.count(Span::Compute);
             self.exchange.start(side, &mut self.v);
-            watch.computing();
+            watch.count(Span::Pack);
         }
         let low = 1 + usize::from(self.exchange.has(Side::BELOW));
         let high = self.domain.cells[Dim::Z] - usize::from(self.exchange.has(Side::ABOVE));
         self.sweep(low, high);
-        watch.communicating();
-        self.exchange.finish(&mut self.v, watch).await
+        watch.count(Span::Compute);
+        self.exchange.finish(&mut self.v, watch).await?;
+        watch.count(Span::Pack);
+        Ok(())
     }
 
     async fn exchange_u(&mut self, watch: &mut Stopwatch) -> Result<()> {

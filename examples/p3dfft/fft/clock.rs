@@ -1,6 +1,9 @@
-//! How the time is spent.
+//! How the time of a transform is spent.
 
-use std::time::Instant;
+#[path = "../../common/clock.rs"]
+mod spans;
+
+use self::spans::SpanClock;
 
 /// The phases of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,35 +26,11 @@ pub(crate) const PHASES: [Phase; 5] = [Phase::X, Phase::Y, Phase::Z, Phase::Star
 /// µs in each phase.
 pub(crate) type Times = [f64; PHASES.len()];
 
-/// Counts all time to one phase or another.
-#[derive(Debug)]
-pub(super) struct Watch {
-    since: Instant,
-    times: Times,
-}
+/// The clock of a transform.
+pub(super) type Watch = SpanClock<{ PHASES.len() }>;
 
-impl Watch {
-    pub(super) fn start() -> Self {
-        Self {
-            since: now(),
-            times: Times::default(),
-        }
+impl From<Phase> for usize {
+    fn from(phase: Phase) -> Self {
+        phase as Self
     }
-
-    /// Adds the time since the last call to `phase`.
-    #[inline]
-    pub(super) fn was(&mut self, phase: Phase) {
-        let now = now();
-        self.times[phase as usize] += now.duration_since(self.since).as_secs_f64() * 1e6;
-        self.since = now;
-    }
-
-    pub(super) fn times(&self) -> Times {
-        self.times
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "this program measures itself")]
-fn now() -> Instant {
-    Instant::now()
 }

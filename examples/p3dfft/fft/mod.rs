@@ -109,7 +109,7 @@ impl<T: Real> Transform<T> {
                 }
             }
         }
-        Ok(self.watch.times())
+        Ok(self.watch.spans_us())
     }
 
     /// Transforms each of the `spectra`, which it leaves unchanged, to a field that is larger by a factor of Nx·Ny·Nz.
@@ -142,7 +142,7 @@ impl<T: Real> Transform<T> {
                 self.backward_x(piece, &mut fields[piece.var]);
             }
         }
-        Ok(self.watch.times())
+        Ok(self.watch.spans_us())
     }
 
     fn expect(&self, fields: &[Vec<T>], spectra: &[Vec<Complex<T>>]) {

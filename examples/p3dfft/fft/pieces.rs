@@ -48,7 +48,7 @@ impl<T: Real> Transform<T> {
         for (done, &plane) in planes.iter().enumerate() {
             let row = self.row.slot_mut(piece);
             self.lines.forward_x(&self.setup.grid, plane, field, row);
-            self.watch.was(Phase::X);
+            self.watch.count(Phase::X);
             self.test(done, planes.len());
         }
         self.start(Axis::Row, piece, End::Near);
@@ -61,10 +61,10 @@ impl<T: Real> Transform<T> {
             let grid = &self.setup.grid;
             if self.is_fused {
                 self.lines.forward_x(grid, plane, field, row);
-                self.watch.was(Phase::X);
+                self.watch.count(Phase::X);
             }
             self.lines.forward_y(grid, plane, row, column);
-            self.watch.was(Phase::Y);
+            self.watch.count(Phase::Y);
             self.test(done, planes.len());
         }
         self.start(Axis::Column, piece, End::Near);
@@ -77,7 +77,7 @@ impl<T: Real> Transform<T> {
             let column = self.column.slots_of(piece, self.setup.grid.chunks);
             let grid = &self.setup.grid;
             self.lines.forward_z(grid, rows.clone(), column, spectrum);
-            self.watch.was(Phase::Z);
+            self.watch.count(Phase::Z);
             self.test(done, tiles.len());
         }
     }
@@ -90,7 +90,7 @@ impl<T: Real> Transform<T> {
             let column = self.column.slots_of_mut(piece, chunks);
             let grid = &self.setup.grid;
             self.lines.backward_z(grid, rows.clone(), spectrum, column);
-            self.watch.was(Phase::Z);
+            self.watch.count(Phase::Z);
             self.test(done, tiles.len());
         }
         for number in piece.number..piece.number + chunks {
@@ -104,10 +104,10 @@ impl<T: Real> Transform<T> {
             let (row, column) = (self.row.slot_mut(piece), self.column.slot_mut(piece));
             let grid = &self.setup.grid;
             self.lines.backward_y(grid, plane, column, row);
-            self.watch.was(Phase::Y);
+            self.watch.count(Phase::Y);
             if self.is_fused {
                 self.lines.backward_x(grid, plane, row, field);
-                self.watch.was(Phase::X);
+                self.watch.count(Phase::X);
             }
             self.test(done, planes.len());
         }
@@ -122,7 +122,7 @@ impl<T: Real> Transform<T> {
         for (done, &plane) in planes.iter().enumerate() {
             let row = self.row.slot_mut(piece);
             self.lines.backward_x(&self.setup.grid, plane, row, field);
-            self.watch.was(Phase::X);
+            self.watch.count(Phase::X);
             self.test(done, planes.len());
         }
     }
@@ -130,7 +130,7 @@ impl<T: Real> Transform<T> {
     /// Waits until a piece has changed its layout.
     pub(super) async fn arrive(&mut self, axis: Axis, piece: Piece) -> Result<()> {
         self.transpose(axis).slot_mut(piece).finish().await?;
-        self.watch.was(Phase::Wait);
+        self.watch.count(Phase::Wait);
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl<T: Real> Transform<T> {
         let transpose = self.transpose(axis);
         let comm = transpose.comm.clone();
         transpose.slot_mut(piece).start(&comm, mode, from, poison);
-        self.watch.was(Phase::Start);
+        self.watch.count(Phase::Start);
     }
 
     /// Polls after one of `units` of a stage, [`Setup::tests`](super::Setup::tests) times in the whole stage.
@@ -156,7 +156,7 @@ impl<T: Real> Transform<T> {
                 .chain(&mut self.column.slots)
                 .for_each(Slot::test);
         }
-        self.watch.was(Phase::Start);
+        self.watch.count(Phase::Start);
     }
 
     fn transpose(&mut self, axis: Axis) -> &mut Transpose<T> {
