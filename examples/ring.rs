@@ -3,24 +3,27 @@
 //!     ripstop run -n 8 --example ring -- --seconds 1 --json
 #![expect(clippy::print_stdout, reason = "this is what the program prints")]
 
+#[path = "common/asked.rs"]
+mod asked;
 #[path = "common/clock.rs"]
 mod clock;
+#[path = "common/options.rs"]
+mod given;
 
 use std::{env, error::Error};
 
 use ripstop::{Channel, Collectives, Comm};
 
 use clock::SpanClock;
+use given::GivenArguments;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    match Options::parse(env::args().skip(1)) {
-        Ok(Some(options)) => run(&world, &options).await,
-        // All ranks see the same arguments, so one rank prints.
-        Ok(None) if world.rank() == 0 => help(),
-        Err(sentence) if world.rank() == 0 => Err(sentence.into()),
-        _ => Ok(()),
-    }
+    let options = Options::parse(env::args().skip(1));
+    let Some(options) = asked::asked(&world, options, HELP)? else {
+        return Ok(());
+    };
+    run(&world, &options).await
 }
 
 async fn run(world: &Comm, options: &Options) -> Result<()> {
@@ -167,34 +170,15 @@ struct Options {
 
 impl Options {
     /// `None` asks for help.
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut options = Self {
-            seconds: 1.0,
-            json: false,
+    fn parse(args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let Some(given) = GivenArguments::sort(HELP, args)? else {
+            return Ok(None);
         };
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--help" | "-h" => return Ok(None),
-                "--json" => options.json = true,
-                "--seconds" => options.seconds = seconds(&args.next().unwrap_or_default())?,
-                _ => return Err(format!("there is no argument {arg}; see --help")),
-            }
-        }
-        Ok(Some(options))
+        Ok(Some(Self {
+            seconds: given.read("--seconds", 0.0..=3600.0)?.unwrap_or(1.0),
+            json: given.has("--json"),
+        }))
     }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let value = text
-        .parse()
-        .ok()
-        .filter(|value| (0.0..=3600.0).contains(value));
-    value.ok_or_else(|| format!("--seconds {text}: give a number from 0 to 3600, such as 0.5"))
-}
-
-fn help() -> Result<()> {
-    print!("{HELP}");
-    Ok(())
 }
 
 fn number(rank: usize) -> i64 {
@@ -205,6 +189,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 const ITERS_MAX: usize = 100_000;
 
+/// The text of `--help`, which declares the arguments.
 const HELP: &str = "\
 A ring of 8-byte messages, a token that goes round it, and a barrier, with any number of ranks.
 

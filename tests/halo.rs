@@ -104,6 +104,9 @@ fn all_arguments_are_understood_and_in_the_help() {
         .split_whitespace()
         .filter(|word| word.starts_with("--"));
     names.for_each(|name| assert!(HELP.contains(name), "{name} is not in the help"));
+    let checks = |line| parse(line).expect("good arguments").expect("no help").check;
+    assert!(checks("--n 999 --check") && !checks("--n 8 --no-check"));
+    assert!(checks("--no-check --check") && !checks("--check --no-check"));
     assert_eq!(parse("--n 8 --help"), Ok(None));
 }
 

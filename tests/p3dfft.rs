@@ -182,6 +182,11 @@ fn a_bad_argument_is_named_and_what_to_do_is_said() {
         ("--precision f16", "choose f32 or f64"),
         ("--png", "--png needs a value"),
         ("--fast", "--fast"),
+        (
+            "--iter 3",
+            "there is no argument --iter: did you mean --iters?",
+        ),
+        ("--mode ofload", "; did you mean offload?"),
     ] {
         let error = parse(line, 6).expect_err("refused");
         assert!(error.contains(named), "{line}: {error}");

@@ -33,7 +33,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    let Some((options, problem)) = asked::asked(&world, prepare(&world), help)? else {
+    let Some((options, problem)) = asked::asked(&world, prepare(&world), HELP)? else {
         return Ok(());
     };
     if !agree::agreed(&world, |node| fits(&world, node, &options)).await? {
@@ -190,13 +190,6 @@ impl Job<'_> {
         }
         Ok(())
     }
-}
-
-#[expect(clippy::print_stdout, reason = "this is what was asked for")]
-#[expect(clippy::unnecessary_wraps, reason = "an end of `main` like the others")]
-fn help() -> Result<()> {
-    print!("{HELP}");
-    Ok(())
 }
 
 /// Steps of a check: enough for every cell to be affected by every neighbor of its rank.

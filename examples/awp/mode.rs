@@ -23,19 +23,12 @@ impl Mode {
         Self::PscwNeeded,
     ];
 
-    /// Returns the modes that a name stands for.
-    ///
-    /// # Errors
-    /// A sentence that lists the names.
-    pub(crate) fn named(name: &str) -> Result<Vec<Self>, String> {
-        if name == "all" {
-            return Ok(Self::ALL.to_vec());
-        }
-        let found = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        found.map(|mode| vec![mode]).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("--mode {name}: choose {names} or all")
-        })
+    /// Returns the names of arguments, each with the modes that it stands for.
+    pub(crate) fn choices() -> Vec<(&'static str, Vec<Self>)> {
+        let each = Self::ALL.map(|mode| (mode.name(), vec![mode]));
+        each.into_iter()
+            .chain([("all", Self::ALL.to_vec())])
+            .collect()
     }
 
     pub(crate) fn name(self) -> &'static str {

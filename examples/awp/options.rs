@@ -1,9 +1,13 @@
 //! The arguments.
 
-use std::{ops::RangeInclusive, path::PathBuf};
+#[path = "../common/options.rs"]
+mod given;
+
+use std::path::PathBuf;
 
 use ripstop::Cart;
 
+use self::given::{AllowedValues, GivenArguments};
 use crate::{
     mode::Mode,
     wave::{Domain, GHOSTS, Kind, Model, Problem, Rock, Source, dt_max},
@@ -47,23 +51,47 @@ impl Options {
         args: impl IntoIterator<Item = String>,
         ranks: usize,
     ) -> Result<Option<Self>, String> {
-        let mut given = Given::default();
-        let mut args = args.into_iter();
-        while let Some(arg) = args.next() {
-            if ["--help", "-h"].contains(&arg.as_str()) {
-                return Ok(None);
-            }
-            let mut value = || {
-                args.next()
-                    .ok_or_else(|| format!("{arg} needs a value; see --help"))
-            };
-            given.take(&arg, &mut value)?;
-        }
-        given.complete(ranks).map(Some)
+        let given = GivenArguments::sort(HELP, args)?;
+        given.map(|given| Self::of(&given, ranks)).transpose()
     }
-}
 
-impl Options {
+    fn of(given: &GivenArguments, ranks: usize) -> Result<Self, String> {
+        let grid = grid(given, ranks)?;
+        let global = global(given)?;
+        let cells = global
+            .iter()
+            .try_fold(1_usize, |cells, &edge| cells.checked_mul(edge));
+        if cells.is_none_or(|cells| cells / ranks > CELLS_MAX) {
+            return Err(format!(
+                "a box of {} cells is more than {CELLS_MAX} cells for each rank: take fewer cells or more ranks",
+                shown(global)
+            ));
+        }
+        let modes = given.read("--mode", &*Mode::choices())?;
+        let file = |name| given.last(&[name]).map(|(_, file)| file.into());
+        Ok(Self {
+            global,
+            grid,
+            periodic: given.read("--periodic", Dimensions)?.unwrap_or_default(),
+            steps: given.read("--steps", 1..=STEPS_MAX)?.unwrap_or(100),
+            modes: modes.unwrap_or_else(|| vec![Mode::PscwSplit]),
+            needed_only: given.read("--layers", LAYERS)?.unwrap_or(false),
+            precision: given
+                .read("--precision", PRECISIONS)?
+                .unwrap_or(Precision::Single),
+            model: given.read("--model", MODELS)?.unwrap_or(Model::Layered),
+            source: given
+                .read("--source", SOURCES)?
+                .unwrap_or(Kind::DoubleCouple),
+            sponge: given.read("--sponge", 0..=usize::MAX)?.unwrap_or(10),
+            free_surface: !given.has("--closed"),
+            seismograms: file("--seismograms"),
+            png: file("--png"),
+            check: given.has("--check"),
+            json: given.has("--json"),
+        })
+    }
+
     /// Returns the memory that `ranks` ranks need, without their buffers: all quantities and the rock with ghosts. In a check,
     /// the first rank also needs those of the whole box.
     pub(crate) fn bytes(&self, ranks: usize, with_first: bool) -> usize {
@@ -107,117 +135,49 @@ impl Options {
     }
 }
 
-/// Arguments as they were given.
-#[derive(Debug, Default)]
-struct Given {
-    n: Option<usize>,
-    global: Option<[usize; 3]>,
-    grid: Option<[usize; 3]>,
-    periodic: [bool; 3],
-    steps: Option<usize>,
-    modes: Option<Vec<Mode>>,
-    needed_only: bool,
-    precision: Option<Precision>,
-    model: Option<Model>,
-    source: Option<Kind>,
-    sponge: Option<usize>,
-    is_closed: bool,
-    seismograms: Option<PathBuf>,
-    png: Option<PathBuf>,
-    check: bool,
-    json: bool,
+/// Returns the ranks in each dimension.
+fn grid(given: &GivenArguments, ranks: usize) -> Result<[usize; 3], String> {
+    let dims = Cart::dims_for(ranks, 3);
+    let balanced = [dims[0], dims[1], dims[2]];
+    let grid = given.read("--grid", 1..=usize::MAX)?.unwrap_or(balanced);
+    let made = grid
+        .iter()
+        .fold(1_usize, |product, &ranks| product.saturating_mul(ranks));
+    if made == ranks {
+        return Ok(grid);
+    }
+    Err(format!(
+        "--grid {} makes {made} ranks, and the job has {ranks}: take for example {}",
+        shown(grid),
+        shown(balanced)
+    ))
 }
 
-impl Given {
-    fn take(
-        &mut self,
-        arg: &str,
-        value: &mut dyn FnMut() -> Result<String, String>,
-    ) -> Result<(), String> {
-        match arg {
-            "--n" => self.n = Some(number(arg, &value()?, 1..=usize::MAX)?),
-            "--global" => self.global = Some(triple(arg, &value()?)?),
-            "--grid" => self.grid = Some(triple(arg, &value()?)?),
-            "--periodic" => self.periodic = dimensions(arg, &value()?)?,
-            "--steps" => self.steps = Some(number(arg, &value()?, 1..=STEPS_MAX)?),
-            "--mode" => self.modes = Some(Mode::named(&value()?)?),
-            "--layers" => {
-                self.needed_only = one_of(arg, &value()?, &[("full", false), ("needed", true)])?;
-            }
-            "--precision" => self.precision = Some(one_of(arg, &value()?, &PRECISIONS)?),
-            "--model" => self.model = Some(one_of(arg, &value()?, &MODELS)?),
-            "--source" => self.source = Some(one_of(arg, &value()?, &SOURCES)?),
-            "--sponge" => self.sponge = Some(number(arg, &value()?, 0..=usize::MAX)?),
-            "--closed" => self.is_closed = true,
-            "--seismograms" => self.seismograms = Some(value()?.into()),
-            "--png" => self.png = Some(value()?.into()),
-            "--check" => self.check = true,
-            "--json" => self.json = true,
-            _ => return Err(format!("there is no argument {arg}; see --help")),
-        }
-        Ok(())
+/// Returns the cells of the whole box.
+fn global(given: &GivenArguments) -> Result<[usize; 3], String> {
+    let n = given.read("--n", 1..=usize::MAX)?;
+    let global = given.read("--global", 1..=usize::MAX)?;
+    if n.is_some() && global.is_some() {
+        return Err("--n and --global say the same in two ways: give one of them".to_owned());
+    }
+    Ok(global.unwrap_or([n.unwrap_or(64); 3]))
+}
+
+/// One or more dimensions, such as `xy`.
+struct Dimensions;
+
+impl AllowedValues<[bool; 3]> for Dimensions {
+    fn read(&self, text: &str) -> Option<[bool; 3]> {
+        let is_known = text.bytes().all(|byte| b"xyz".contains(&byte));
+        is_known.then(|| ['x', 'y', 'z'].map(|dim| text.contains(dim)))
     }
 
-    fn complete(self, ranks: usize) -> Result<Options, String> {
-        let grid = self.grid(ranks)?;
-        let global = match (self.n, self.global) {
-            (Some(_), Some(_)) => {
-                return Err(
-                    "--n and --global say the same in two ways: give one of them".to_owned(),
-                );
-            }
-            (None, Some(global)) => global,
-            (n, None) => [n.unwrap_or(64); 3],
-        };
-        let cells = global
-            .iter()
-            .try_fold(1_usize, |cells, &edge| cells.checked_mul(edge));
-        if cells.is_none_or(|cells| cells / ranks > CELLS_MAX) {
-            return Err(format!(
-                "a box of {} cells is more than {CELLS_MAX} cells for each rank: take fewer cells or more ranks",
-                shown(global)
-            ));
-        }
-        Ok(Options {
-            global,
-            grid,
-            periodic: self.periodic,
-            steps: self.steps.unwrap_or(100),
-            modes: self.modes.unwrap_or_else(|| vec![Mode::PscwSplit]),
-            needed_only: self.needed_only,
-            precision: self.precision.unwrap_or(Precision::Single),
-            model: self.model.unwrap_or(Model::Layered),
-            source: self.source.unwrap_or(Kind::DoubleCouple),
-            sponge: self.sponge.unwrap_or(10),
-            free_surface: !self.is_closed,
-            seismograms: self.seismograms,
-            png: self.png,
-            check: self.check,
-            json: self.json,
-        })
-    }
-
-    fn grid(&self, ranks: usize) -> Result<[usize; 3], String> {
-        let dims = Cart::dims_for(ranks, 3);
-        let balanced = [dims[0], dims[1], dims[2]];
-        let Some(grid) = self.grid else {
-            return Ok(balanced);
-        };
-        let made = grid
-            .iter()
-            .fold(1_usize, |product, &ranks| product.saturating_mul(ranks));
-        if made == ranks {
-            return Ok(grid);
-        }
-        Err(format!(
-            "--grid {} makes {made} ranks, and the job has {ranks}: take for example {}",
-            shown(grid),
-            shown(balanced)
-        ))
+    fn advice(&self, _: &str) -> String {
+        "give one or more of x, y and z, such as xy".to_owned()
     }
 }
 
-/// Returns the text of `--help`.
+/// The text of `--help`, which declares the arguments: see `common/options.rs`.
 pub(crate) const HELP: &str = "\
 Seismic waves in a box of rock, split over the ranks, with the ghosts exchanged twice in every step.
 
@@ -254,57 +214,21 @@ For example:
   ripstop run -n 4 --example awp -- --global 192x96x96 --steps 250 --png wave.png --seismograms wave.csv
 ";
 
-fn number(name: &str, text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
-    let value = text.parse().ok().filter(|value| range.contains(value));
-    let limits = match range.into_inner() {
-        (least, usize::MAX) => format!("of at least {least}"),
-        (least, most) => format!("from {least} to {most}"),
-    };
-    value.ok_or_else(|| format!("{name} {text}: give a whole number {limits}"))
-}
-
-fn triple(name: &str, text: &str) -> Result<[usize; 3], String> {
-    let numbers: Option<Vec<usize>> = text
-        .split('x')
-        .map(|part| part.parse().ok().filter(|&value| value > 0))
-        .collect();
-    numbers
-        .and_then(|numbers| numbers.try_into().ok())
-        .ok_or_else(|| {
-            format!("{name} {text}: give three whole numbers of at least 1 for x, y and z, such as 2x2x1")
-        })
-}
-
-fn dimensions(name: &str, text: &str) -> Result<[bool; 3], String> {
-    if !text.bytes().all(|byte| b"xyz".contains(&byte)) {
-        return Err(format!(
-            "{name} {text}: give one or more of x, y and z, such as xy"
-        ));
-    }
-    Ok(['x', 'y', 'z'].map(|dim| text.contains(dim)))
-}
-
-fn one_of<V: Copy>(name: &str, text: &str, choices: &[(&str, V)]) -> Result<V, String> {
-    let chosen = choices.iter().find(|(choice, _)| *choice == text);
-    chosen.map(|&(_, value)| value).ok_or_else(|| {
-        let choices: Vec<&str> = choices.iter().map(|&(choice, _)| choice).collect();
-        format!("{name} {text}: choose {}", choices.join(" or "))
-    })
-}
-
-/// Parses three numbers.
+/// Returns x, y, z as text.
 pub(crate) fn shown([x, y, z]: [usize; 3]) -> String {
     format!("{x}x{y}x{z}")
 }
 
-const PRECISIONS: [(&str, Precision); 2] = [("f32", Precision::Single), ("f64", Precision::Double)];
+const LAYERS: &[(&str, bool)] = &[("full", false), ("needed", true)];
 
-const MODELS: [(&str, Model); 2] = [
+const PRECISIONS: &[(&str, Precision)] = &[("f32", Precision::Single), ("f64", Precision::Double)];
+
+const MODELS: &[(&str, Model)] = &[
     ("uniform", Model::Uniform(Rock::GRANITE)),
     ("layered", Model::Layered),
 ];
 
-const SOURCES: [(&str, Kind); 2] = [
+const SOURCES: &[(&str, Kind)] = &[
     ("explosion", Kind::Explosion),
     ("double-couple", Kind::DoubleCouple),
 ];

@@ -25,7 +25,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    let Some((options, domain)) = asked::asked(&world, prepare(&world), help)? else {
+    let Some((options, domain)) = asked::asked(&world, prepare(&world), HELP)? else {
         return Ok(());
     };
     let fits = |node: &Comm| {
@@ -99,13 +99,6 @@ async fn time(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> Res
         )
         .into());
     }
-    Ok(())
-}
-
-#[expect(clippy::print_stdout, reason = "this is what was asked for")]
-#[expect(clippy::unnecessary_wraps, reason = "an end of `main` like the others")]
-fn help() -> Result<()> {
-    print!("{HELP}");
     Ok(())
 }
 

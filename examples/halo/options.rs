@@ -1,9 +1,11 @@
 //! The arguments.
 
-use std::ops::RangeInclusive;
+#[path = "../common/options.rs"]
+mod given;
 
 use ripstop::Cart;
 
+use self::given::GivenArguments;
 use crate::heat::Mode;
 
 /// The parsed arguments.
@@ -22,18 +24,6 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// Arguments as they were given.
-#[derive(Debug, Default)]
-struct Given {
-    n: Option<usize>,
-    global: Option<[usize; 3]>,
-    grid: Option<[usize; 3]>,
-    steps: Option<usize>,
-    mode: Option<String>,
-    check: Option<bool>,
-    json: bool,
-}
-
 impl Options {
     /// Parses the arguments of a job of `ranks`; `None` asks for help.
     ///
@@ -43,27 +33,37 @@ impl Options {
         args: impl IntoIterator<Item = String>,
         ranks: usize,
     ) -> Result<Option<Self>, String> {
-        let mut given = Given::default();
-        let mut args = args.into_iter();
-        while let Some(arg) = args.next() {
-            let mut value = || {
-                args.next()
-                    .ok_or_else(|| format!("{arg} needs a value; see --help"))
-            };
-            match arg.as_str() {
-                "--help" | "-h" => return Ok(None),
-                "--n" => given.n = Some(number(&arg, &value()?, 2..=usize::MAX)?),
-                "--steps" => given.steps = Some(number(&arg, &value()?, 1..=STEPS_MAX)?),
-                "--global" => given.global = Some(triple(&arg, &value()?)?),
-                "--grid" => given.grid = Some(triple(&arg, &value()?)?),
-                "--mode" => given.mode = Some(value()?),
-                "--check" => given.check = Some(true),
-                "--no-check" => given.check = Some(false),
-                "--json" => given.json = true,
-                _ => return Err(format!("there is no argument {arg}; see --help")),
-            }
-        }
-        given.complete(ranks).map(Some)
+        let given = GivenArguments::sort(HELP, args)?;
+        given.map(|given| Self::of(&given, ranks)).transpose()
+    }
+
+    fn of(given: &GivenArguments, ranks: usize) -> Result<Self, String> {
+        let grid = grid(given, ranks)?;
+        let (n, global) = global(given, grid)?;
+        let cells = global
+            .iter()
+            .try_fold(1_usize, |cells, &edge| cells.checked_mul(edge));
+        let cells = cells
+            .filter(|&cells| cells / ranks < CELLS_MAX)
+            .ok_or_else(|| {
+                format!(
+                    "a box of {} cells is more than {CELLS_MAX} cells for each rank; \
+             take fewer cells or more ranks",
+                    shown(global)
+                )
+            })?;
+        let modes = given.read("--mode", MODES)?;
+        let steps = given.read("--steps", 1..=STEPS_MAX)?;
+        let check = given.last(&["--check", "--no-check"]);
+        Ok(Self {
+            global,
+            grid,
+            n,
+            steps: steps.unwrap_or_else(|| (UPDATES / (cells / ranks).max(1)).clamp(20, 2000)),
+            modes: modes.unwrap_or(BOTH).to_vec(),
+            check: check.map_or(cells <= CHECKED_CELLS_MAX, |(name, _)| name == "--check"),
+            json: given.has("--json"),
+        })
     }
 
     /// Returns the memory that `ranks` ranks need, without their buffers: two fields with ghosts. In a check, the first rank
@@ -82,74 +82,41 @@ impl Options {
     }
 }
 
-impl Given {
-    fn complete(self, ranks: usize) -> Result<Options, String> {
-        let grid = self.grid(ranks)?;
-        let (n, global) = match (self.n, self.global) {
-            (Some(_), Some(_)) => {
-                return Err(
-                    "--n and --global say the same in two ways: give one of them".to_owned(),
-                );
-            }
-            (None, Some(global)) => (None, global),
-            (n, None) => (Some(n.unwrap_or(64)), cubes(n.unwrap_or(64), grid)?),
-        };
-        let cells = global
-            .iter()
-            .try_fold(1_usize, |cells, &edge| cells.checked_mul(edge));
-        let cells = cells
-            .filter(|&cells| cells / ranks < CELLS_MAX)
-            .ok_or_else(|| {
-                format!(
-                    "a box of {} cells is more than {CELLS_MAX} cells for each rank; \
-             take fewer cells or more ranks",
-                    shown(global)
-                )
-            })?;
-        let modes = match self.mode.as_deref() {
-            None | Some("both") => vec![Mode::Blocking, Mode::Overlap],
-            Some("blocking") => vec![Mode::Blocking],
-            Some("overlap") => vec![Mode::Overlap],
-            Some(other) => return Err(format!("--mode {other}: choose blocking, overlap or both")),
-        };
-        let steps = self
-            .steps
-            .unwrap_or_else(|| (UPDATES / (cells / ranks).max(1)).clamp(20, 2000));
-        let check = self.check.unwrap_or(cells <= CHECKED_CELLS_MAX);
-        Ok(Options {
-            global,
-            grid,
-            n,
-            steps,
-            modes,
-            check,
-            json: self.json,
-        })
+/// Returns the ranks in each dimension.
+fn grid(given: &GivenArguments, ranks: usize) -> Result<[usize; 3], String> {
+    let dims = Cart::dims_for(ranks, 3);
+    let Some(grid) = given.read("--grid", 1..=usize::MAX)?.map(turned) else {
+        return Ok([dims[0], dims[1], dims[2]]);
+    };
+    let made = grid
+        .iter()
+        .fold(1_usize, |product, &ranks| product.saturating_mul(ranks));
+    if made == ranks {
+        return Ok(grid);
     }
+    Err(format!(
+        "--grid {} makes {made} ranks, and the job has {ranks}: take for example {}x{}x{}",
+        shown(grid),
+        dims[2],
+        dims[1],
+        dims[0]
+    ))
+}
 
-    fn grid(&self, ranks: usize) -> Result<[usize; 3], String> {
-        let Some(grid) = self.grid else {
-            let dims = Cart::dims_for(ranks, 3);
-            return Ok([dims[0], dims[1], dims[2]]);
-        };
-        let made = grid
-            .iter()
-            .fold(1_usize, |product, &ranks| product.saturating_mul(ranks));
-        if made == ranks {
-            return Ok(grid);
+/// Returns the edge of every rank's cube, if ranks have cubes, and the cells of the whole box.
+fn global(given: &GivenArguments, grid: [usize; 3]) -> Result<(Option<usize>, [usize; 3]), String> {
+    let n = given.read("--n", 2..=usize::MAX)?;
+    let global = given.read("--global", 1..=usize::MAX)?.map(turned);
+    match (n, global) {
+        (Some(_), Some(_)) => {
+            Err("--n and --global say the same in two ways: give one of them".to_owned())
         }
-        let dims = Cart::dims_for(ranks, 3);
-        Err(format!(
-            "--grid {} makes {made} ranks, and the job has {ranks}: take for example {}x{}x{}",
-            shown(grid),
-            dims[2],
-            dims[1],
-            dims[0]
-        ))
+        (None, Some(global)) => Ok((None, global)),
+        (n, None) => Ok((Some(n.unwrap_or(64)), cubes(n.unwrap_or(64), grid)?)),
     }
 }
 
-/// Returns the text of `--help`.
+/// The text of `--help`, which declares the arguments: see `common/options.rs`.
 pub(crate) const HELP: &str = "\
 A 3-D heat equation, split over the ranks, with the faces exchanged in every step.
 
@@ -160,7 +127,8 @@ A 3-D heat equation, split over the ranks, with the faces exchanged in every ste
   --grid PXxPYxPZ    how the ranks are arranged; by default z is split first, then y, then x
   --steps S          steps to time, after a tenth as many to warm up
   --mode MODE        blocking, overlap or both [both]
-  --check            compare with one rank, bit by bit, whatever the size; --no-check: do not
+  --check            compare with one rank, bit by bit, whatever the size
+  --no-check         do not compare; without either, small boxes are compared
   --json             one line of JSON for each mode
 
 For example:
@@ -168,27 +136,9 @@ For example:
   ripstop run -n 4 --example halo -- --global 100x80x61 --grid 1x2x2 --steps 500 --mode overlap
 ";
 
-fn number(name: &str, text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
-    let value = text.parse().ok().filter(|value| range.contains(value));
-    let limits = match range.into_inner() {
-        (least, usize::MAX) => format!("of at least {least}"),
-        (least, most) => format!("from {least} to {most}"),
-    };
-    value.ok_or_else(|| format!("{name} {text}: give a whole number {limits}"))
-}
-
-/// Parses a triple given as x, y, z, and returns it as z, y, x.
-fn triple(name: &str, text: &str) -> Result<[usize; 3], String> {
-    let numbers: Option<Vec<usize>> = text
-        .split('x')
-        .map(|part| part.parse().ok().filter(|&value| value > 0))
-        .collect();
-    match numbers.as_deref() {
-        Some(&[x, y, z]) => Ok([z, y, x]),
-        _ => Err(format!(
-            "{name} {text}: give three whole numbers of at least 1 for x, y and z, such as 2x2x1"
-        )),
-    }
+/// Turns x, y, z into z, y, x.
+fn turned([x, y, z]: [usize; 3]) -> [usize; 3] {
+    [z, y, x]
 }
 
 fn cubes(n: usize, grid: [usize; 3]) -> Result<[usize; 3], String> {
@@ -199,10 +149,18 @@ fn cubes(n: usize, grid: [usize; 3]) -> Result<[usize; 3], String> {
         .ok_or_else(|| format!("--n {n} is too large: take fewer cells"))
 }
 
-/// Parses three numbers.
+/// Returns z, y, x as text in the order of the arguments.
 pub(crate) fn shown([z, y, x]: [usize; 3]) -> String {
     format!("{x}x{y}x{z}")
 }
+
+const BOTH: &[Mode] = &[Mode::Blocking, Mode::Overlap];
+
+const MODES: &[(&str, &[Mode])] = &[
+    ("blocking", &[Mode::Blocking]),
+    ("overlap", &[Mode::Overlap]),
+    ("both", BOTH),
+];
 
 /// Cell updates of each rank by default: a fraction of a second.
 const UPDATES: usize = 1 << 28;

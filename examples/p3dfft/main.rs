@@ -35,7 +35,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {
-    let Some((options, grid)) = asked::asked(&world, prepare(&world), help)? else {
+    let Some((options, grid)) = asked::asked(&world, prepare(&world), HELP)? else {
         return Ok(());
     };
     if !agree::agreed(&world, |node| fits(&world, node, &options)).await? {
@@ -154,13 +154,6 @@ async fn time<T: Real>(world: &Comm, options: &Options, setup: Setup) -> Result<
     if world.rank() == 0 {
         report::print(options, world.size(), &grid, mode, &figures);
     }
-    Ok(())
-}
-
-#[expect(clippy::print_stdout, reason = "this is what was asked for")]
-#[expect(clippy::unnecessary_wraps, reason = "an end of `main` like the others")]
-fn help() -> Result<()> {
-    print!("{HELP}");
     Ok(())
 }
 

@@ -1,9 +1,13 @@
 //! The arguments.
 
-use std::{ops::RangeInclusive, path::PathBuf};
+#[path = "../common/options.rs"]
+mod given;
+
+use std::path::PathBuf;
 
 use ripstop::Cart;
 
+use self::given::{AllowedValues, GivenArguments};
 use crate::fft::Mode;
 
 /// The parsed arguments.
@@ -26,27 +30,10 @@ pub(crate) struct Options {
 }
 
 /// The precision of the numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     Single,
-    #[default]
     Double,
-}
-
-/// Arguments as they were given.
-#[derive(Debug, Default)]
-struct Given {
-    points: Option<[usize; 3]>,
-    grid: Option<[usize; 2]>,
-    vars: Option<usize>,
-    modes: Option<Vec<Mode>>,
-    chunks: Option<usize>,
-    tests: Option<usize>,
-    iters: Option<usize>,
-    precision: Precision,
-    check: Option<bool>,
-    json: bool,
-    png: Option<PathBuf>,
 }
 
 impl Options {
@@ -58,31 +45,41 @@ impl Options {
         args: impl IntoIterator<Item = String>,
         ranks: usize,
     ) -> Result<Option<Self>, String> {
-        let mut given = Given::default();
-        let mut args = args.into_iter();
-        while let Some(arg) = args.next() {
-            let mut value = || {
-                args.next()
-                    .ok_or_else(|| format!("{arg} needs a value; see --help"))
-            };
-            match arg.as_str() {
-                "--help" | "-h" => return Ok(None),
-                "--n" => given.points = Some(points(&arg, &value()?)?),
-                "--grid" => given.grid = Some(pair(&arg, &value()?)?),
-                "--vars" => given.vars = Some(number(&arg, &value()?, 1..=VARS_MAX)?),
-                "--mode" => given.modes = Some(modes(&arg, &value()?)?),
-                "--chunks" => given.chunks = Some(number(&arg, &value()?, 1..=CHUNKS_MAX)?),
-                "--tests" => given.tests = Some(number(&arg, &value()?, 0..=TIMES_MAX)?),
-                "--iters" => given.iters = Some(number(&arg, &value()?, 1..=TIMES_MAX)?),
-                "--precision" => given.precision = precision(&arg, &value()?)?,
-                "--check" => given.check = Some(true),
-                "--no-check" => given.check = Some(false),
-                "--json" => given.json = true,
-                "--png" => given.png = Some(value()?.into()),
-                _ => return Err(format!("there is no argument {arg}; see --help")),
-            }
-        }
-        given.complete(ranks).map(Some)
+        let given = GivenArguments::sort(HELP, args)?;
+        given.map(|given| Self::of(&given, ranks)).transpose()
+    }
+
+    fn of(given: &GivenArguments, ranks: usize) -> Result<Self, String> {
+        let points = given.read("--n", Points)?.unwrap_or([128; 3]);
+        let vars = given.read("--vars", 1..=VARS_MAX)?.unwrap_or(1);
+        let numbers = points
+            .iter()
+            .try_fold(vars, |product, &edge| product.checked_mul(edge));
+        let numbers = numbers.filter(|&numbers| numbers / ranks < NUMBERS_MAX).ok_or_else(|| {
+            let [x, y, z] = points;
+            format!(
+                "--n {x}x{y}x{z} with {vars} variables is more than {NUMBERS_MAX} numbers for each rank; \
+                 take fewer points or more ranks"
+            )
+        })?;
+        let chunks = if vars == 1 { CHUNKS_OF_ONE } else { 1 };
+        let iters = (TRANSFORMED / numbers).clamp(5, 200);
+        let check = given.last(&["--check", "--no-check"]);
+        Ok(Self {
+            points,
+            grid: grid(given.read("--grid", 1..=usize::MAX)?, ranks)?,
+            vars,
+            modes: given.read("--mode", MODES)?.unwrap_or(ALL_MODES).to_vec(),
+            chunks: given.read("--chunks", 1..=CHUNKS_MAX)?.unwrap_or(chunks),
+            tests: given.read("--tests", 0..=TIMES_MAX)?.unwrap_or(8),
+            iters: given.read("--iters", 1..=TIMES_MAX)?.unwrap_or(iters),
+            precision: given
+                .read("--precision", PRECISIONS)?
+                .unwrap_or(Precision::Double),
+            check: check.map_or(numbers <= CHECKED_MAX, |(name, _)| name == "--check"),
+            json: given.has("--json"),
+            png: given.last(&["--png"]).map(|(_, file)| file.into()),
+        })
     }
 
     /// Returns the real numbers of one variable.
@@ -119,40 +116,6 @@ impl Options {
     }
 }
 
-impl Given {
-    fn complete(self, ranks: usize) -> Result<Options, String> {
-        let points = self.points.unwrap_or([128; 3]);
-        let vars = self.vars.unwrap_or(1);
-        let numbers = points
-            .iter()
-            .try_fold(vars, |product, &edge| product.checked_mul(edge));
-        let numbers = numbers.filter(|&numbers| numbers / ranks < NUMBERS_MAX).ok_or_else(|| {
-            let [x, y, z] = points;
-            format!(
-                "--n {x}x{y}x{z} with {vars} variables is more than {NUMBERS_MAX} numbers for each rank; \
-                 take fewer points or more ranks"
-            )
-        })?;
-        Ok(Options {
-            points,
-            grid: grid(self.grid, ranks)?,
-            vars,
-            modes: self.modes.unwrap_or_else(|| ALL_MODES.to_vec()),
-            chunks: self
-                .chunks
-                .unwrap_or(if vars == 1 { CHUNKS_OF_ONE } else { 1 }),
-            tests: self.tests.unwrap_or(8),
-            iters: self
-                .iters
-                .unwrap_or_else(|| (TRANSFORMED / numbers).clamp(5, 200)),
-            precision: self.precision,
-            check: self.check.unwrap_or(numbers <= CHECKED_MAX),
-            json: self.json,
-            png: self.png,
-        })
-    }
-}
-
 fn grid(given: Option<[usize; 2]>, ranks: usize) -> Result<[usize; 2], String> {
     let dims = Cart::dims_for(ranks, 2);
     let usual = [dims[0].min(dims[1]), dims[0].max(dims[1])];
@@ -168,7 +131,7 @@ fn grid(given: Option<[usize; 2]>, ranks: usize) -> Result<[usize; 2], String> {
     ))
 }
 
-/// Returns the text of `--help`.
+/// The text of `--help`, which declares the arguments: see `common/options.rs`.
 pub(crate) const HELP: &str = "\
 A 3-D Fourier transform of real numbers, there and back, on a grid of ranks.
 
@@ -179,12 +142,13 @@ A 3-D Fourier transform of real numbers, there and back, on a grid of ranks.
   --vars V           variables that are transformed together [1]
   --mode MODE        blocking: transposes are waited for; host: moved on by a few tests in every stage, and by the agent
                      where none comes for a millisecond (RIPSTOP_PROGRESS=inline: by the tests alone);
-                     offload: moved on by somebody else while this rank computes; all: one after the other [all]
+                     offload: moved on by the runtime or the adapter while this rank computes; all: one after the other [all]
   --chunks C         pieces of a variable, one of which is computed while another travels [4 for one variable, else 1]
   --tests T          tests in every stage, in mode host [8]
   --iters I          times there and back that are timed [about a second's worth]
   --precision P      f32 or f64 [f64]
-  --check            transform sines and noise, compare with one rank bit by bit, whatever the size; --no-check: do not
+  --check            transform sines and noise, compare with one rank bit by bit, whatever the size
+  --no-check         do not check; without either, small transforms are checked
   --json             one line of JSON for each mode
   --png FILE         a picture: noise that was made smooth in the space of its waves, cut in the middle of z
 
@@ -195,60 +159,31 @@ For example:
   ripstop run -n 2 --example p3dfft -- --n 256 --mode blocking --json --png field.png
 ";
 
-fn number(name: &str, text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
-    let value = text.parse().ok().filter(|value| range.contains(value));
-    let (least, most) = range.into_inner();
-    value.ok_or_else(|| format!("{name} {text}: give a whole number from {least} to {most}"))
-}
+/// One number of points for all dimensions, or one for each.
+struct Points;
 
-fn points(name: &str, text: &str) -> Result<[usize; 3], String> {
-    match product(text).as_deref() {
-        Some(&[n]) => Ok([n; 3]),
-        Some(&[x, y, z]) => Ok([x, y, z]),
-        _ => Err(format!(
-            "{name} {text}: give a whole number of at least 1, or three such as 120x100x140"
-        )),
+impl AllowedValues<[usize; 3]> for Points {
+    fn read(&self, text: &str) -> Option<[usize; 3]> {
+        let edge = 1..=usize::MAX;
+        let each = edge.read(text);
+        each.or_else(|| edge.read(text).map(|n: usize| [n; 3]))
+    }
+
+    fn advice(&self, _: &str) -> String {
+        "give a whole number of at least 1, or three such as 120x100x140".to_owned()
     }
 }
 
-fn pair(name: &str, text: &str) -> Result<[usize; 2], String> {
-    match product(text).as_deref() {
-        Some(&[m1, m2]) => Ok([m1, m2]),
-        _ => Err(format!(
-            "{name} {text}: give two whole numbers of at least 1, such as 2x3"
-        )),
-    }
-}
+const ALL_MODES: &[Mode] = &[Mode::Blocking, Mode::Host, Mode::Offload];
 
-/// Parses numbers of at least 1, with `x` between them.
-fn product(text: &str) -> Option<Vec<usize>> {
-    let parts = text
-        .split('x')
-        .map(|part| part.parse().ok().filter(|&value| value > 0));
-    parts.collect()
-}
+const MODES: &[(&str, &[Mode])] = &[
+    ("blocking", &[Mode::Blocking]),
+    ("host", &[Mode::Host]),
+    ("offload", &[Mode::Offload]),
+    ("all", ALL_MODES),
+];
 
-fn modes(name: &str, text: &str) -> Result<Vec<Mode>, String> {
-    match text {
-        "blocking" => Ok(vec![Mode::Blocking]),
-        "host" => Ok(vec![Mode::Host]),
-        "offload" => Ok(vec![Mode::Offload]),
-        "all" => Ok(ALL_MODES.to_vec()),
-        _ => Err(format!(
-            "{name} {text}: choose blocking, host, offload or all"
-        )),
-    }
-}
-
-fn precision(name: &str, text: &str) -> Result<Precision, String> {
-    match text {
-        "f32" => Ok(Precision::Single),
-        "f64" => Ok(Precision::Double),
-        _ => Err(format!("{name} {text}: choose f32 or f64")),
-    }
-}
-
-const ALL_MODES: [Mode; 3] = [Mode::Blocking, Mode::Host, Mode::Offload];
+const PRECISIONS: &[(&str, Precision)] = &[("f32", Precision::Single), ("f64", Precision::Double)];
 
 /// Chunks if there are no other variables to compute while one travels: a quarter is left exposed at the end.
 const CHUNKS_OF_ONE: usize = 4;

@@ -42,6 +42,10 @@ fn wrong_arguments_are_named() {
         ("--periodic q", &["--periodic q"]),
         ("--sponge -1", &["--sponge -1"]),
         ("--colour", &["--colour", "--help"]),
+        ("--seismogram f.csv", &["did you mean --seismograms?"]),
+        ("--mode pscw-spilt", &["did you mean pscw-split?"]),
+        ("--png --json", &["--png needs a value, --png FILE"]),
+        ("--n 8 16", &["no argument 16"]),
     ] {
         let sentence = parse(line, 4).expect_err(line);
         let all = words.iter().all(|word| sentence.contains(word));
