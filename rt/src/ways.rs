@@ -25,10 +25,11 @@ impl Ways {
     pub(crate) fn of(driver: &dyn Driver, boot: &Boot, settings: &Settings) -> Self {
         let caps_to = |rank: &u32| driver.caps_to(Peer(*rank));
         let here = caps_to(&boot.rank);
-        let is_near = |rank: &u32| caps_to(rank).name == here.name;
+        // A driver reaches all ranks alike, or those that share memory with this one by another way than the others.
+        let is_near = |rank: &u32| caps_to(rank).shares_memory == here.shares_memory;
         let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
         let within = Paths::new(here, settings);
-        let two = driver.caps().name != here.name;
+        let two = driver.caps().shares_memory != here.shares_memory;
         let neighbours = if two && here.by_processor {
             near.clone()
         } else {

@@ -18,6 +18,11 @@ pub struct Caps {
     /// True if [`Sink::peer_down`](super::Sink::peer_down) reports every peer that fails. If false, the layer above must detect
     /// peers that stay silent.
     pub detects_death: bool,
+    /// True if messages to the peer go through memory that both ranks access, false if a network carries them.
+    pub shares_memory: bool,
+    /// Length of the longest eager message in bytes, if the driver's message layout fixes it; longer messages are then put.
+    /// `None` leaves the choice to the [costs](Self::cost).
+    pub eager_max: Option<usize>,
     /// True if [`Command::Put`](super::Command::Put) and [`Command::Get`](super::Command::Get) can access memory from
     /// [`Driver::allocate`](super::Driver::allocate).
     pub one_sided: bool,

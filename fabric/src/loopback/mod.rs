@@ -294,6 +294,8 @@ fn caps() -> Caps {
         ordered: true,
         reliable: true,
         detects_death: true,
+        shares_memory: true,
+        eager_max: None,
         one_sided: true,
         atomics: true,
         by_processor: true,

@@ -16,6 +16,7 @@ pub(super) fn common(near: &Caps, far: &Caps, all_near: bool) -> Caps {
         ordered: near.ordered && far.ordered,
         reliable: near.reliable && far.reliable,
         detects_death: near.detects_death && (far.detects_death || all_near),
+        shares_memory: false,
         ..far.clone()
     }
 }

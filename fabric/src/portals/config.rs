@@ -203,6 +203,8 @@ pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), rails: usi
         ordered: true,
         reliable: true,
         detects_death: false,
+        shares_memory: false,
+        eager_max: None,
         one_sided: true,
         atomics: true,
         by_processor: false,

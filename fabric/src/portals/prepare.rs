@@ -125,7 +125,10 @@ impl Prepared {
         let prepared = Self {
             places: ground.open_rails()?,
             speeds: rails::speeds(&config.interfaces),
-            caps: caps(&ground.ni, (body_max, tags), ground.rails.len()),
+            caps: Caps {
+                eager_max: config.compat.is_some().then_some(body_max),
+                ..caps(&ground.ni, (body_max, tags), ground.rails.len())
+            },
             alarm: Timer::new()?,
             ground,
             address,

@@ -307,6 +307,8 @@ pub(super) fn caps(config: &Config) -> Caps {
         ordered: reliable,
         reliable,
         detects_death: !config.faults.silences(),
+        shares_memory: false,
+        eager_max: None,
         one_sided: reliable,
         atomics: reliable,
         by_processor: false,

@@ -345,6 +345,8 @@ fn caps(devices: &[Device], inline_max: usize) -> Caps {
         ordered: true,
         reliable: true,
         detects_death: false,
+        shares_memory: false,
+        eager_max: None,
         one_sided: true,
         atomics,
         by_processor: false,

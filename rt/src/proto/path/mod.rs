@@ -52,14 +52,10 @@ struct Nearer {
 
 impl Paths {
     pub(crate) fn new(caps: &Caps, settings: &Settings) -> Self {
-        // The compatible message layouts fix the threshold, whatever the costs are.
-        let compat = settings.portals_compat != "off" && caps.name == "portals";
         let rules = Rules {
-            eager_max: settings
-                .eager_max
-                .or_else(|| compat.then_some(caps.body_max)),
+            eager_max: settings.eager_max.or(caps.eager_max),
             rendezvous: match settings.rendezvous {
-                Rendezvous::Auto if compat => Some(Path::RendezvousPut),
+                Rendezvous::Auto if caps.eager_max.is_some() => Some(Path::RendezvousPut),
                 Rendezvous::Auto => None,
                 Rendezvous::Get => Some(Path::RendezvousGet),
                 Rendezvous::Put => Some(Path::RendezvousPut),

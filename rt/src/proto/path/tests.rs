@@ -15,6 +15,8 @@ fn caps() -> Caps {
         ordered: true,
         reliable: true,
         detects_death: true,
+        shares_memory: true,
+        eager_max: None,
         one_sided: true,
         atomics: true,
         by_processor: true,
@@ -270,26 +272,19 @@ buffers in the driver's memory, at both ends
 
 #[test]
 fn layouts_of_others_keep_their_threshold_whatever_things_cost() {
-    let portals = Caps {
-        name: "portals",
+    let fixed = Caps {
+        eager_max: Some(40_000),
         body_max: 40_000,
         ..caps()
     };
     let mut settings = Settings::new();
-    settings.set("RIPSTOP_PORTALS_COMPAT", "pscom").unwrap();
     let path = |caps: &Caps, settings: &Settings, len| Paths::new(caps, settings).choose(len, true);
-    assert_eq!(path(&portals, &settings, 40_000), Eager);
-    assert_eq!(path(&portals, &settings, 40_001), RendezvousPut);
-    let by_cost = path(&caps(), &settings, 8192);
-    assert_eq!(
-        by_cost,
-        path(&caps(), &Settings::new(), 8192),
-        "another driver has no such layout"
-    );
+    assert_eq!(path(&fixed, &settings, 40_000), Eager);
+    assert_eq!(path(&fixed, &settings, 40_001), RendezvousPut);
     settings.set("RIPSTOP_EAGER_MAX", "100").unwrap();
     settings.set("RIPSTOP_RENDEZVOUS", "get").unwrap();
     assert_eq!(
-        path(&portals, &settings, 101),
+        path(&fixed, &settings, 101),
         RendezvousGet,
         "what was asked for comes first"
     );
