@@ -11,6 +11,7 @@
 //! - [`nearfar`]: shared memory inside each node and a network between nodes, as one driver.
 //! - [`late`]: a network's driver that can be used before its peers are known.
 //! - [`hook`]: wraps any other driver to trace, count or break its traffic.
+//! - [`provider`]: the contract by which drivers offer themselves to jobs, with their settings; [`registry`] lists them.
 //! - [`connect`], [`lanes`], [`offload`], [`tags`]: connections, several adapters, counters and task lists, and match bits, as
 //!   shared by drivers.
 
@@ -26,7 +27,9 @@ pub mod memory;
 pub mod nearfar;
 pub mod offload;
 pub mod portals;
+pub mod provider;
 pub mod random;
+pub mod registry;
 pub mod shm;
 pub mod sim;
 pub mod tags;

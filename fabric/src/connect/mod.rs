@@ -29,6 +29,7 @@ mod model;
 mod parcels;
 mod ranges;
 mod scheme;
+pub mod settings;
 mod share;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,16 @@
 //! The tutorial driver: the ranks of one process, connected by queues.
 //!
-//! Read it from the top, together with the contract in [`driver`](crate::driver), then its only other file, `mailbox.rs`. A rank
+//! Read it from the top, together with the contract in [`driver`](crate::driver), then `mailbox.rs`, and `provider.rs`, which offers it to jobs. A rank
 //! is a [`Loopback`]. Everything that it will receive is in its mailbox, including its own completions. A put is performed when
 //! it is posted, because the target's memory is in the same process.
 
 mod mailbox;
+mod provider;
 
 use std::{io, sync::Arc};
 
 use self::mailbox::{Event, Mailbox};
+pub use self::provider::LoopbackProvider;
 use crate::{
     driver::{
         Armed, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Peer, Post, Progress, Sink,

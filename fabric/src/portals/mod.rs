@@ -50,6 +50,7 @@ mod peer;
 mod pool;
 mod prepare;
 mod profile;
+mod provider;
 mod queues;
 mod rails;
 mod slabs;
@@ -69,6 +70,7 @@ pub use self::{
     compat::{Compat, Pscom, PscomVariable},
     config::{Interface, PortalsConfig},
     prepare::Prepared,
+    provider::PortalsProvider,
     state::Portals,
     stats::PortalsCounters,
 };

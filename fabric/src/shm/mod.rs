@@ -63,6 +63,7 @@ mod parted;
 mod pool;
 mod proc;
 mod processes;
+mod provider;
 mod reach;
 mod regions;
 mod ring;
@@ -79,6 +80,7 @@ pub use footprint::Footprint;
 pub use handover::Meeting;
 pub use node::Node;
 pub use processes::Processes;
+pub use provider::ShmProvider;
 
 /// A rank's driver on a node's shared memory.
 #[derive(Debug)]

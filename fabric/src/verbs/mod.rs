@@ -59,6 +59,7 @@ mod parked;
 mod pool;
 mod posting;
 mod prepare;
+mod provider;
 mod rail;
 mod rails;
 mod regions;
@@ -78,7 +79,7 @@ mod wish;
 
 use std::{io, time::Duration};
 
-pub use self::{config::VerbsConfig, device::Port, prepare::Prepared};
+pub use self::{config::VerbsConfig, device::Port, prepare::Prepared, provider::VerbsProvider};
 use self::{core::Core, rail::Rail};
 use crate::{
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},

@@ -1,0 +1,92 @@
+//! Settings about connections, for the drivers that make some.
+
+use super::{Pattern, Scheme};
+use crate::provider::{
+    DriverSetting,
+    parsing::{one_of, within},
+};
+
+/// The time at which ranks are connected.
+pub static CONNECT: DriverSetting = DriverSetting {
+    name: "RIPSTOP_CONNECT",
+    range: SCHEMES,
+    meaning: "when ranks are connected on a network that has connections: with their first message, or all at the start",
+    default: "auto",
+    accepts: |value| one_of(SCHEMES, value),
+};
+
+const SCHEMES: &str = "auto | on-demand | all-to-all | hybrid";
+
+/// The ranks that communicate.
+pub static PATTERN: DriverSetting = DriverSetting {
+    name: "RIPSTOP_PATTERN",
+    range: "unknown | dense | stencil:1..=1048576 peers",
+    meaning: "with whom a rank speaks: with all others, or with so many; where ranks are connected as RIPSTOP_CONNECT=auto has \
+              it. The same on all ranks",
+    default: "unknown",
+    accepts: |value| pattern(value).map(pattern_text),
+};
+
+/// Returns the scheme that a value of [`CONNECT`] names, and `Some(None)` for `auto`.
+#[expect(clippy::option_option, reason = "no value, `auto`, or a value")]
+#[must_use]
+pub fn scheme(value: &str) -> Option<Option<Scheme>> {
+    Some(match value {
+        "auto" => None,
+        "all-to-all" => Some(Scheme::AllToAll),
+        "on-demand" => Some(Scheme::OnDemand),
+        "hybrid" => Some(Scheme::Hybrid),
+        _ => return None,
+    })
+}
+
+/// Returns the pattern that a value of [`PATTERN`] names.
+#[must_use]
+pub fn pattern(value: &str) -> Option<Pattern> {
+    let peers = |peers| within(1..=1 << 20, peers).map(|peers| Pattern::Sparse { peers });
+    match value {
+        "unknown" => Some(Pattern::Unknown),
+        "dense" => Some(Pattern::Dense),
+        sparse => sparse.strip_prefix("stencil:").and_then(peers),
+    }
+}
+
+fn pattern_text(pattern: Pattern) -> String {
+    match pattern {
+        Pattern::Unknown => "unknown".to_owned(),
+        Pattern::Dense => "dense".to_owned(),
+        Pattern::Sparse { peers } => format!("stencil:{peers}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PATTERN, Pattern, SCHEMES, pattern, scheme};
+
+    #[test]
+    fn a_pattern_is_read_as_it_is_printed() {
+        for (text, expected) in [
+            ("unknown", Pattern::Unknown),
+            ("dense", Pattern::Dense),
+            ("stencil:6", Pattern::Sparse { peers: 6 }),
+        ] {
+            assert_eq!(pattern(text), Some(expected));
+            assert_eq!((PATTERN.accepts)(text).as_deref(), Some(text));
+        }
+        let bad = [
+            "",
+            "sparse",
+            "stencil",
+            "stencil:",
+            "stencil:0",
+            "stencil:-1",
+        ];
+        assert!(bad.iter().all(|text| pattern(text).is_none()));
+    }
+
+    #[test]
+    fn every_scheme_of_the_range_is_one() {
+        assert!(SCHEMES.split(" | ").all(|name| scheme(name).is_some()));
+        assert!(scheme("never").is_none());
+    }
+}

@@ -1,0 +1,66 @@
+//! The contract by which a driver offers itself to a job.
+//!
+//! A driver is a folder with a file `provider.rs` in it, and a line in [`PROVIDERS`](crate::registry::PROVIDERS). A
+//! [`Provider`] says what the driver is for, which settings it reads and whether it can run on this machine, and opens it. Code
+//! above this crate asks providers and capabilities, and names no driver.
+
+mod opening;
+pub mod parsing;
+mod settings;
+
+use std::io;
+
+pub use self::{
+    opening::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver},
+    settings::{DriverSetting, DriverValues},
+};
+
+/// Offers one driver.
+pub trait Provider: Sync {
+    /// Returns the name by which `RIPSTOP_FABRIC` selects the driver.
+    fn name(&self) -> &'static str;
+
+    /// Returns in a few words which ranks the driver connects, and by what.
+    fn summary(&self) -> &'static str;
+
+    /// Returns the ranks that the driver reaches.
+    fn reach(&self) -> ProviderReach;
+
+    /// Returns the settings that the driver reads. Drivers may share a setting.
+    fn settings(&self) -> &'static [&'static DriverSetting] {
+        &[]
+    }
+
+    /// Returns variables that begin like settings and are none: tests of the driver and its libraries read them.
+    fn other_variables(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns a sentence about what the driver would use on this machine.
+    ///
+    /// Opens nothing that other processes can notice, and needs no job.
+    ///
+    /// # Errors
+    /// The driver cannot run here. The text says why, and what to do about it.
+    fn check(&self, values: &DriverValues) -> Result<String, String>;
+
+    /// Opens the driver for this rank.
+    ///
+    /// The job fits what the driver [reaches](Self::reach).
+    ///
+    /// # Errors
+    /// The driver cannot run here, as [`check`](Self::check) tells, or the system's error.
+    fn open(&self, request: OpenRequest<'_>) -> io::Result<OpenedDriver>;
+}
+
+/// The ranks that a driver reaches. Greater values include the smaller ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ProviderReach {
+    /// Only the rank itself.
+    Rank,
+    /// The ranks of its node.
+    Node,
+    /// All ranks of the job.
+    Job,
+}

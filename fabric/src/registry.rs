@@ -1,0 +1,190 @@
+//! All drivers, and how a job selects among them.
+
+use std::{fmt, sync::LazyLock};
+
+use crate::{
+    loopback::LoopbackProvider,
+    portals::PortalsProvider,
+    provider::{DriverSetting, Provider, ProviderReach},
+    shm::ShmProvider,
+    verbs::VerbsProvider,
+};
+
+/// One provider for each driver. The first one connects ranks within nodes, alone or in combination with a network.
+pub static PROVIDERS: &[&dyn Provider] = &[
+    &ShmProvider,
+    &LoopbackProvider,
+    &PortalsProvider,
+    &VerbsProvider,
+];
+
+/// Returns the settings of all drivers, each once.
+pub fn driver_settings() -> impl Iterator<Item = &'static DriverSetting> {
+    SETTINGS.iter().copied()
+}
+
+/// Returns variables that begin like settings of drivers and are none.
+pub fn other_variables() -> impl Iterator<Item = &'static str> {
+    let all = PROVIDERS.iter();
+    all.flat_map(|provider| provider.other_variables().iter().copied())
+}
+
+static SETTINGS: LazyLock<Vec<&'static DriverSetting>> = LazyLock::new(|| {
+    let mut all: Vec<&DriverSetting> = Vec::new();
+    for setting in PROVIDERS.iter().flat_map(|provider| provider.settings()) {
+        if !all.iter().any(|known| known.name == setting.name) {
+            all.push(setting);
+        }
+    }
+    all
+});
+
+/// The value of `RIPSTOP_FABRIC`: `auto`, a driver, or shared memory within nodes and a driver between them.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct FabricSelection {
+    /// Position in [`PROVIDERS`], or `None` for `auto`.
+    provider: Option<usize>,
+    within_node: bool,
+}
+
+impl FabricSelection {
+    /// Returns the selection of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let found = SELECTIONS.iter().find(|(known, _)| known == name);
+        found.map(|(_, selection)| *selection)
+    }
+
+    /// Returns the name of this selection, like `shm+verbs`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let found = SELECTIONS.iter().find(|(_, known)| *known == self);
+        found.map_or("auto", |(name, _)| name)
+    }
+
+    /// Returns the names of all selections, with ` | ` between them.
+    #[must_use]
+    pub fn range() -> &'static str {
+        static RANGE: LazyLock<String> = LazyLock::new(|| {
+            let names: Vec<_> = SELECTIONS.iter().map(|(name, _)| name.as_str()).collect();
+            names.join(" | ")
+        });
+        &RANGE
+    }
+
+    /// Returns the names of the selections that reach all nodes and share memory within them.
+    pub fn combined() -> impl Iterator<Item = &'static str> {
+        let combined = SELECTIONS.iter().filter(|(_, known)| known.within_node);
+        combined.map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the provider of the selected driver. It is the network's one if there is also shared memory.
+    #[must_use]
+    pub fn provider(self) -> &'static dyn Provider {
+        PROVIDERS[self.provider.unwrap_or(0)]
+    }
+
+    /// Returns true if ranks of a node share memory beside the driver of the [provider](Self::provider).
+    #[must_use]
+    pub const fn is_combined(self) -> bool {
+        self.within_node
+    }
+
+    /// Returns true if ranks communicate through shared memory only.
+    #[must_use]
+    pub fn is_shared_memory(self) -> bool {
+        self.provider.is_none_or(|at| at == 0)
+    }
+}
+
+impl fmt::Debug for FabricSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// All selections with their names, in the order in which they are listed for users.
+static SELECTIONS: LazyLock<Vec<(String, FabricSelection)>> = LazyLock::new(|| {
+    let select = |provider, within_node| FabricSelection {
+        provider,
+        within_node,
+    };
+    let shared = PROVIDERS[0].name();
+    let numbered = || PROVIDERS.iter().enumerate();
+    let alone = numbered().map(|(at, one)| (one.name().to_owned(), select(Some(at), false)));
+    let networks = numbered().filter(|(_, one)| one.reach() == ProviderReach::Job);
+    let combined =
+        networks.map(|(at, one)| (format!("{shared}+{}", one.name()), select(Some(at), true)));
+    let auto = ("auto".to_owned(), FabricSelection::default());
+    [auto].into_iter().chain(alone).chain(combined).collect()
+});
+
+#[cfg(test)]
+mod tests {
+    use super::{FabricSelection, PROVIDERS, ProviderReach, driver_settings, other_variables};
+
+    #[test]
+    fn a_selection_is_auto_a_driver_or_shared_memory_and_a_network() {
+        let range = FabricSelection::range();
+        for name in range.split(" | ") {
+            let selection = FabricSelection::named(name).expect(name);
+            assert_eq!(selection.name(), name);
+            assert_eq!(selection.is_combined(), name.contains('+'));
+            assert!(name == "auto" || name.ends_with(selection.provider().name()));
+        }
+        for name in ["auto", "shm", "verbs", "shm+verbs", "shm+portals"] {
+            assert!(range.split(" | ").any(|known| known == name), "{range}");
+        }
+        for name in [
+            "",
+            "tcp",
+            "shm+",
+            "+verbs",
+            "shm+shm",
+            "shm+auto",
+            "shm+loopback",
+            "verbs+shm",
+            "shm+verbs+portals",
+            "Verbs",
+        ] {
+            assert!(FabricSelection::named(name).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_shared_memory_is_shared_memory() {
+        let is = |name| FabricSelection::named(name).unwrap().is_shared_memory();
+        assert!(is("auto") && is("shm") && FabricSelection::default().is_shared_memory());
+        assert!(!is("shm+verbs") && !is("verbs") && !is("loopback"));
+        assert_eq!(PROVIDERS[0].reach(), ProviderReach::Node);
+    }
+
+    #[test]
+    fn every_default_is_accepted_by_its_setting_and_stays_as_it_is() {
+        for setting in driver_settings() {
+            let text = (setting.accepts)(setting.default);
+            assert_eq!(text.as_deref(), Some(setting.default), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = PROVIDERS.iter().map(|one| one.name()).collect();
+        names.extend(driver_settings().map(|one| one.name));
+        names.extend(other_variables());
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for provider in PROVIDERS {
+            for setting in provider.settings() {
+                let known = driver_settings().find(|known| known.name == setting.name);
+                assert!(
+                    std::ptr::eq(known.unwrap(), *setting),
+                    "{} is defined twice",
+                    setting.name
+                );
+            }
+        }
+    }
+}
