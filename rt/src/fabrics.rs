@@ -6,21 +6,22 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+// The board, its node and how ranks are woken there belong to the node, and are there before any driver is. No driver is
+// named here: the registry has all of them.
 use ripstop_fabric::{
-    connect::Scheme,
     counters::Counters,
-    driver::{Driver, Ends, Prepared},
+    driver::{Driver, Prepared},
     late::Late,
     nearfar::{NearFar, NearFarConfig},
-    portals::{Compat, Portals, PortalsConfig, PortalsCounters},
-    shm::{Board, Node, Processes, Shm, ShmConfig, Wake},
-    verbs::{Verbs, VerbsConfig},
+    provider::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver, Provider, ProviderReach},
+    registry::FabricSelection,
+    shm::{Board, Node, Processes, Wake},
 };
 
 use crate::{
     boot::{self, Arrival, Boot},
     error::{Error, ErrorKind, Result, remedy},
-    settings::{FabricChoice, Settings},
+    settings::Settings,
 };
 
 /// Parameters for opening a driver.
@@ -43,107 +44,78 @@ pub(crate) struct Opening<'a> {
 impl Opening<'_> {
     /// Opens the driver that the settings select. It may not reach other ranks yet: the exchange settles when all
     /// addresses have arrived.
-    pub(crate) fn open(self) -> Result<Box<dyn Driver>> {
-        match self.settings.fabric {
-            FabricChoice::Auto | FabricChoice::Shm => self.open_shm(),
-            FabricChoice::Portals => self.prepare_portals(true).and_then(|end| self.join(end)),
-            FabricChoice::Verbs => self.prepare_verbs().and_then(|end| self.join(end)),
-            FabricChoice::ShmPortals => self
-                .prepare_portals(false)
-                .and_then(|end| self.join_both(end)),
-            FabricChoice::ShmVerbs => self.prepare_verbs().and_then(|end| self.join_both(end)),
+    pub(crate) fn open(mut self) -> Result<Box<dyn Driver>> {
+        let fabric = self.settings.fabric;
+        self.check_reach(fabric.provider())?;
+        let opened = fabric.provider().open(self.request()).map_err(unopened)?;
+        self.report(&opened);
+        let combination = fabric.is_combined().then(|| self.combination(fabric));
+        let driver = match opened.endpoint {
+            DriverEndpoint::Prepared(prepared) => self.join(prepared)?,
+            DriverEndpoint::Ready(driver) => {
+                self.joining.exchange.settle().map_err(refused)?;
+                driver
+            }
+        };
+        match combination {
+            Some(config) => Ok(Box::new(NearFar::open(config, driver).map_err(unopened)?)),
+            None => Ok(driver),
         }
     }
 
-    fn open_shm(mut self) -> Result<Box<dyn Driver>> {
+    /// Checks that the driver reaches all ranks of the job.
+    fn check_reach(&self, provider: &dyn Provider) -> Result<()> {
         let (ranks, node) = (self.boot.size, self.boot.node.ranks.len());
-        if node != ranks as usize {
-            return Err(refused(format!(
-                "the job has {ranks} ranks and this node {node} of them, and shared memory does not reach other nodes: start \
-                 all ranks on one node, or set RIPSTOP_FABRIC to shm+verbs or shm+portals"
-            )));
+        let needed = match node {
+            1 if ranks == 1 => ProviderReach::Rank,
+            _ if node == ranks as usize => ProviderReach::Node,
+            _ => ProviderReach::Job,
+        };
+        if provider.reach() >= needed {
+            return Ok(());
         }
-        let mut config = ShmConfig::new(self.boot.rank);
-        config.wake = self.wake();
-        config.single_copy = self.settings.single_copy;
-        config.patience = self.settings.boot_timeout;
-        config.counters = Arc::clone(self.counters);
-        let shm = Shm::open(self.board, config).map_err(unopened)?;
-        self.joining.exchange.settle().map_err(refused)?;
-        Ok(Box::new(shm))
+        let (name, summary) = (provider.name(), provider.summary());
+        let networks: Vec<_> = FabricSelection::combined().collect();
+        let networks = networks.join(" or ");
+        Err(refused(match provider.reach() {
+            ProviderReach::Node => format!(
+                "the job has {ranks} ranks and this node {node} of them, and RIPSTOP_FABRIC={name} ({summary}) does not \
+                 reach other nodes: start all ranks on one node, or set RIPSTOP_FABRIC to {networks}"
+            ),
+            _ => format!(
+                "the job has {ranks} ranks, and RIPSTOP_FABRIC={name} ({summary}) reaches no other ranks: unset it, or set \
+                 it to {networks} if the ranks are on several nodes"
+            ),
+        }))
     }
 
-    /// Prepares the Portals driver. `says_ends` is true if ranks announce on the board how they end. In combination
-    /// with shared memory, that driver does so.
-    fn prepare_portals(&self, says_ends: bool) -> Result<Box<dyn Prepared>> {
-        let named = |text: &String| (!text.is_empty() && text != "auto").then(|| text.clone());
-        let (slabs, slab_len) = self.settings.portals_slabs;
-        let config = PortalsConfig {
-            events: self.settings.portals_events,
-            slabs,
-            slab_len,
-            library: named(&self.settings.portals_library).map(Into::into),
-            family: named(&self.settings.portals_abi),
-            interfaces: self.settings.portals_ifaces.clone(),
-            ends: says_ends.then(|| Arc::new(self.node()) as Arc<dyn Ends>),
-            compat: self.compat().map_err(unopened)?,
-            tags: match self.settings.portals_tags.as_str() {
-                "on" => Some(PortalsConfig::TAGS_LEAST),
-                least => least.parse().ok(),
+    fn request(&self) -> OpenRequest<'_> {
+        let detect = self.settings.is_set("RIPSTOP_DETECT_MS");
+        OpenRequest {
+            place: JobPlace {
+                rank: self.boot.rank,
+                size: self.boot.size,
+                node: self.node(),
+                ranks_per_node: self.boot.node.most,
             },
-            counters: Arc::new(PortalsCounters::of(self.counters)),
-            ..PortalsConfig::default()
-        };
-        Ok(Box::new(Portals::prepare(config).map_err(unopened)?))
-    }
-
-    /// Returns the foreign message layout, configured by that library's own variables.
-    fn compat(&self) -> io::Result<Option<Compat>> {
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            Some((
-                name.into_string().ok()?,
-                value.to_string_lossy().into_owned(),
-            ))
-        });
-        Compat::named(&self.settings.portals_compat, variables)
-    }
-
-    fn prepare_verbs(&self) -> Result<Box<dyn Prepared>> {
-        let mut config = VerbsConfig::new(self.boot.rank, self.boot.size);
-        config.place = self.boot.on_node();
-        let device = &self.settings.verbs_device;
-        config.gid_index.clone_from(&self.settings.verbs_gid_index);
-        config.scheme = match self.settings.connect.as_str() {
-            "all-to-all" => Some(Scheme::AllToAll),
-            "on-demand" => Some(Scheme::OnDemand),
-            "hybrid" => Some(Scheme::Hybrid),
-            _ => None,
-        };
-        config.pattern = self.settings.pattern;
-        config.ranks_per_node = self.boot.node.most;
-        config.connections_max = self
-            .settings
-            .verbs_connections
-            .map(|max| u32::try_from(max).unwrap_or(u32::MAX));
-        config.pinned_max = self.settings.verbs_pinned as u64;
-        // The time for which the adapter retransmits is not the time for which a host may be silent, unless that was
-        // configured.
-        if self.settings.is_set("RIPSTOP_DETECT_MS") {
-            config.patience = config.patience.max(self.settings.detect);
+            wake: self.wake(),
+            patience: self.settings.boot_timeout,
+            detect: detect.then_some(self.settings.detect),
+            single_copy: self.settings.single_copy,
+            // In a combination, the driver of shared memory does so.
+            announces_ends: !self.settings.fabric.is_combined(),
+            values: &self.settings.driver_values,
+            counters: Arc::clone(self.counters),
         }
-        config.device = (!device.is_empty()).then(|| device.clone());
-        config.counters = Arc::clone(self.counters);
-        let prepared = Verbs::prepare(config).map_err(unopened)?;
-        // Report this once per node, because all its ranks see the same ports.
+    }
+
+    /// Reports once per node what a driver found, because all its ranks see the same.
+    fn report(&self, opened: &OpenedDriver) {
         if self.boot.on_node() == 0 {
-            for port in prepared.left_out() {
-                tracing::info!(
-                    %port,
-                    "this port is down and left out: see `ibv_devinfo`, or name others with RIPSTOP_VERBS_DEVICE"
-                );
+            for notice in &opened.notices {
+                tracing::info!("{notice}");
             }
         }
-        Ok(Box::new(prepared))
     }
 
     fn node(&self) -> Node {
@@ -157,9 +129,10 @@ impl Opening<'_> {
         if self.futex { Wake::Futex } else { Wake::Fd }
     }
 
-    /// Joins shared memory and a network into one driver.
-    fn join_both(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
-        let config = NearFarConfig {
+    /// Returns the parameters for shared memory and a network as one driver.
+    fn combination(&self, fabric: FabricSelection) -> NearFarConfig {
+        NearFarConfig {
+            name: fabric.name(),
             rank: self.boot.rank,
             size: self.boot.size,
             node: self.node(),
@@ -169,9 +142,7 @@ impl Opening<'_> {
             loopback: self.settings.loopback,
             patience: self.settings.boot_timeout,
             counters: Arc::clone(self.counters),
-        };
-        let far = self.join(prepared)?;
-        Ok(Box::new(NearFar::open(config, far).map_err(unopened)?))
+        }
     }
 
     /// Returns a network's driver before the addresses of the ranks have arrived.
@@ -179,10 +150,7 @@ impl Opening<'_> {
     /// If they never arrive, the rank has failed, and is marked so on the board. In combination with shared memory it
     /// is not marked, because the rank can still be reached there.
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
-        let both = matches!(
-            self.settings.fabric,
-            FabricChoice::ShmPortals | FabricChoice::ShmVerbs
-        );
+        let both = self.settings.fabric.is_combined();
         // Shared memory already watches the processes of this node.
         let alone = (!both).then(|| self.node());
         let (mut boot, board) = (self.joining, self.board.clone());

@@ -95,8 +95,7 @@ pub use self::{
     runtime::{Builder, Runtime},
     scope::{Pending, Scope},
     settings::{
-        Executor, FabricChoice, ProgressMode, ReactorChoice, Rendezvous, Row, Settings,
-        Source as SettingSource,
+        Executor, ProgressMode, ReactorChoice, Rendezvous, Row, Settings, Source as SettingSource,
     },
     shared::Choices,
 };

@@ -434,13 +434,15 @@ fn assemble(
         let has_cells = driver.has_cells();
         u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0)
     };
+    let within_node = driver.caps_to(Peer(boot.rank));
     let choices = Choices {
         boot: boot.found,
         fabric: driver.caps().name,
         reactor: backend.name(),
         reactor_why: why,
         paths: paths.to_string(),
-        single_copy: driver.caps_to(Peer(boot.rank)).any_memory.clone(),
+        single_copy: within_node.any_memory.clone(),
+        by_processor: within_node.by_processor,
         cost,
         cost_inside,
         round_ns,

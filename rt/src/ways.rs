@@ -2,11 +2,7 @@
 
 use ripstop_fabric::driver::{Cost, Driver, Peer};
 
-use crate::{
-    boot::Boot,
-    proto::path::Paths,
-    settings::{FabricChoice, Settings},
-};
+use crate::{boot::Boot, proto::path::Paths, settings::Settings};
 
 /// How ranks reach each other.
 pub(crate) struct Ways {
@@ -44,11 +40,7 @@ impl Ways {
             }
             None => (within, here.cost),
         };
-        let joined = matches!(
-            settings.fabric,
-            FabricChoice::ShmPortals | FabricChoice::ShmVerbs
-        );
-        let together = settings.shm_ranks.filter(|_| joined);
+        let together = settings.shm_ranks.filter(|_| settings.fabric.is_combined());
         Self {
             paths,
             cost,

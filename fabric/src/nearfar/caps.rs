@@ -5,11 +5,6 @@ use crate::driver::{Caps, Cost};
 /// Returns what can be done with every rank.
 pub(super) fn common(near: &Caps, far: &Caps, all_near: bool) -> Caps {
     Caps {
-        name: match far.name {
-            "verbs" => "shm+verbs",
-            "portals" => "shm+portals",
-            _ => "shm+network",
-        },
         inline_max: near.inline_max.min(far.inline_max),
         header_max: near.header_max.min(far.header_max),
         body_max: near.body_max.min(far.body_max),

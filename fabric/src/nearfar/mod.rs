@@ -44,6 +44,8 @@ use crate::{
     reason = "written out by who opens a driver"
 )]
 pub struct NearFarConfig {
+    /// Name of the combination, for its [`Caps`].
+    pub name: &'static str,
     /// This rank's number in the job.
     pub rank: u32,
     /// Number of ranks in the job.
@@ -93,6 +95,7 @@ impl NearFar {
     /// `InvalidInput` for a rank that is not on its node's list; otherwise like [`Shm::open`].
     pub fn open(config: NearFarConfig, far: Box<dyn Driver>) -> io::Result<Self> {
         let NearFarConfig {
+            name,
             rank,
             size,
             node,
@@ -122,7 +125,10 @@ impl NearFar {
         let all_near = nodes.len() == size as usize;
         let loopback = loopback.unwrap_or_else(|| is_faster(far.caps(), near.caps()));
         Ok(Self {
-            caps: common(near.caps(), far.caps(), all_near),
+            caps: Caps {
+                name,
+                ..common(near.caps(), far.caps(), all_near)
+            },
             caps_near: neighbourly(near.caps(), far.caps(), loopback),
             loopback,
             far,

@@ -58,6 +58,7 @@ fn joined(
 
 fn config(board: &Board, rank: u32) -> NearFarConfig {
     NearFarConfig {
+        name: "shm+network",
         rank,
         size: board.size(),
         node: Node {

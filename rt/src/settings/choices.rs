@@ -18,25 +18,6 @@ pub(super) fn name_of<T: Named>(value: &T) -> String {
     found.expect("every value has a name").0.to_owned()
 }
 
-/// Driver that carries the messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FabricChoice {
-    /// Shared memory, which requires that all ranks are on one node.
-    #[default]
-    Auto,
-    /// Shared memory.
-    Shm,
-    /// BXI, or any other network with a Portals 4 library.
-    Portals,
-    /// InfiniBand or RoCE.
-    Verbs,
-    /// Shared memory within each node, and Portals between nodes.
-    ShmPortals,
-    /// Shared memory within each node, and InfiniBand or RoCE between nodes.
-    ShmVerbs,
-}
-
 /// Method by which the reactor sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -91,17 +72,6 @@ pub enum Rendezvous {
     Put,
     /// The sender sends the bytes in messages, which copies them twice.
     Fragments,
-}
-
-impl Named for FabricChoice {
-    const ALL: &'static [(&'static str, Self)] = &[
-        ("auto", Self::Auto),
-        ("shm", Self::Shm),
-        ("portals", Self::Portals),
-        ("verbs", Self::Verbs),
-        ("shm+portals", Self::ShmPortals),
-        ("shm+verbs", Self::ShmVerbs),
-    ];
 }
 
 impl Named for ReactorChoice {

@@ -6,9 +6,12 @@ mod table;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ripstop_fabric::{connect::Pattern, portals::Interface};
+use ripstop_fabric::{
+    provider::{DriverSetting, DriverValues},
+    registry::{self, FabricSelection},
+};
 
-pub use self::choices::{Executor, FabricChoice, ProgressMode, ReactorChoice, Rendezvous};
+pub use self::choices::{Executor, ProgressMode, ReactorChoice, Rendezvous};
 use self::{
     nearest::nearest,
     table::{OTHERS, Spec, TABLE},
@@ -23,33 +26,9 @@ use crate::{
 #[non_exhaustive]
 pub struct Settings {
     /// `RIPSTOP_FABRIC`.
-    pub fabric: FabricChoice,
-    /// `RIPSTOP_PORTALS_LIBRARY`; empty means the loader's choice.
-    pub portals_library: String,
-    /// `RIPSTOP_PORTALS_ABI`.
-    pub portals_abi: String,
-    /// `RIPSTOP_PORTALS_IFACES`; empty means the library's default.
-    pub portals_ifaces: Vec<Interface>,
-    /// `RIPSTOP_PORTALS_COMPAT`: `off`, `pscom` or `mpc`.
-    pub portals_compat: String,
-    /// `RIPSTOP_PORTALS_TAGS`: `auto`, `on`, `off`, or the shortest length.
-    pub portals_tags: String,
-    /// `RIPSTOP_PORTALS_EVENTS`.
-    pub portals_events: u32,
-    /// `RIPSTOP_PORTALS_SLABS`: number of slabs, and bytes of each.
-    pub portals_slabs: (usize, usize),
-    /// `RIPSTOP_VERBS_DEVICE`; empty means any.
-    pub verbs_device: String,
-    /// `RIPSTOP_VERBS_GID_INDEX`, for all adapters or for each. Empty means RoCE v2 over IPv4, if it exists.
-    pub verbs_gid_index: Vec<u8>,
-    /// `RIPSTOP_CONNECT`.
-    pub connect: String,
-    /// `RIPSTOP_PATTERN`.
-    pub pattern: Pattern,
-    /// `RIPSTOP_VERBS_CONNECTIONS`; `None` means the adapter's maximum.
-    pub verbs_connections: Option<usize>,
-    /// `RIPSTOP_VERBS_PINNED`, in bytes.
-    pub verbs_pinned: usize,
+    pub fabric: FabricSelection,
+    /// Settings of the drivers.
+    pub driver_values: DriverValues,
     /// `RIPSTOP_REACTOR`.
     pub reactor: ReactorChoice,
     /// `RIPSTOP_PROGRESS`.
@@ -116,20 +95,8 @@ impl Settings {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            fabric: FabricChoice::Auto,
-            portals_library: String::new(),
-            portals_abi: "auto".to_owned(),
-            portals_ifaces: Vec::new(),
-            portals_compat: "off".to_owned(),
-            portals_tags: "auto".to_owned(),
-            portals_events: 4096,
-            portals_slabs: (4, 1 << 20),
-            verbs_device: String::new(),
-            verbs_gid_index: Vec::new(),
-            connect: "auto".to_owned(),
-            pattern: Pattern::Unknown,
-            verbs_connections: None,
-            verbs_pinned: 16 << 30,
+            fabric: FabricSelection::default(),
+            driver_values: DriverValues::default(),
             reactor: ReactorChoice::Auto,
             progress: ProgressMode::Thread,
             eager_max: None,
@@ -169,7 +136,7 @@ impl Settings {
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
         let mut settings = Self::new();
         for (name, value) in variables {
-            if name.starts_with("RIPSTOP_") && !OTHERS.contains(&name.as_str()) {
+            if name.starts_with("RIPSTOP_") && !others().any(|other| other == name) {
                 settings.put(&name, &value, Source::Environment)?;
             }
         }
@@ -186,16 +153,21 @@ impl Settings {
 
     fn put(&mut self, name: &str, value: &str, source: Source) -> Result<()> {
         let error = |sentence| Error::new("settings", ErrorKind::Setup(sentence));
-        let Some(spec) = TABLE.iter().find(|spec| spec.name == name) else {
+        let Some(entry) = entries().find(|entry| entry.name() == name) else {
             return Err(error(unknown(name)));
         };
-        (spec.set)(self, value).ok_or_else(|| {
+        let accepted = match entry {
+            SettingEntry::Runtime(spec) => (spec.set)(self, value),
+            SettingEntry::Driver(setting) => self.driver_values.set(setting, value),
+        };
+        accepted.ok_or_else(|| {
             error(format!(
                 "{name}={value} is out of range: it may be {} ({})",
-                spec.range, spec.meaning
+                entry.range(),
+                entry.meaning()
             ))
         })?;
-        self.sources.insert(spec.name, source);
+        self.sources.insert(entry.name(), source);
         Ok(())
     }
 
@@ -246,25 +218,73 @@ impl Settings {
     /// Returns all rows of the table.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
-        let row = |spec: &Spec| Row {
-            name: spec.name,
-            value: (spec.get)(self),
+        let row = |entry: SettingEntry| Row {
+            name: entry.name(),
+            value: match entry {
+                SettingEntry::Runtime(spec) => (spec.get)(self),
+                SettingEntry::Driver(setting) => self.driver_values.get(setting).to_owned(),
+            },
             source: self
                 .sources
-                .get(spec.name)
+                .get(entry.name())
                 .copied()
                 .unwrap_or(Source::Default),
-            range: spec.range,
-            meaning: spec.meaning,
+            range: entry.range(),
+            meaning: entry.meaning(),
         };
-        TABLE.iter().map(row).collect()
+        entries().map(row).collect()
     }
+}
+
+/// A setting of the runtime or of drivers.
+#[derive(Clone, Copy)]
+enum SettingEntry {
+    Runtime(&'static Spec),
+    Driver(&'static DriverSetting),
+}
+
+impl SettingEntry {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Runtime(spec) => spec.name,
+            Self::Driver(setting) => setting.name,
+        }
+    }
+
+    fn range(self) -> &'static str {
+        match self {
+            Self::Runtime(spec) => (spec.range)(),
+            Self::Driver(setting) => setting.range,
+        }
+    }
+
+    const fn meaning(self) -> &'static str {
+        match self {
+            Self::Runtime(spec) => spec.meaning,
+            Self::Driver(setting) => setting.meaning,
+        }
+    }
+}
+
+/// Returns all settings: the selection of drivers comes first, then their settings, then those of the runtime.
+fn entries() -> impl Iterator<Item = SettingEntry> {
+    let (fabric, others) = TABLE.split_at(1);
+    let drivers = registry::driver_settings().map(SettingEntry::Driver);
+    let fabric = fabric.iter().map(SettingEntry::Runtime);
+    fabric
+        .chain(drivers)
+        .chain(others.iter().map(SettingEntry::Runtime))
+}
+
+/// Returns variables that begin like settings and are none.
+fn others() -> impl Iterator<Item = &'static str> {
+    registry::other_variables().chain(OTHERS.iter().copied())
 }
 
 /// Returns the error for a name that is not a setting.
 fn unknown(name: &str) -> String {
-    let names = || TABLE.iter().map(|spec| spec.name);
-    match nearest(name, names().chain(OTHERS.iter().copied())) {
+    let names = || entries().map(SettingEntry::name);
+    match nearest(name, names().chain(others())) {
         Some(meant) => format!(
             "{name} is not a setting of Ripstop: did you mean {meant}? `ripstop info --settings` lists all; correct its name, or \
              unset it"
@@ -318,73 +338,41 @@ mod tests {
     }
 
     #[test]
-    fn room_for_messages_has_a_least_and_is_printed_as_it_is_read() {
-        for text in ["2x131328", "4x1048576", "1024x16777216"] {
-            let settings = one("RIPSTOP_PORTALS_SLABS", text).unwrap();
-            assert_eq!(printed(&settings, "RIPSTOP_PORTALS_SLABS"), text);
-        }
-        for text in [
-            "1x1048576",
-            "2x131327",
-            "2",
-            "x",
-            "2x131328x1",
-            "1025x131328",
+    fn a_setting_of_a_driver_is_printed_as_it_is_read_and_a_bad_value_is_named() {
+        for (name, text) in [
+            ("RIPSTOP_PORTALS_SLABS", "2x131328"),
+            ("RIPSTOP_PORTALS_IFACES", "0:2,1:1"),
+            ("RIPSTOP_VERBS_GID_INDEX", "3,1"),
+            ("RIPSTOP_PATTERN", "stencil:6"),
         ] {
-            assert!(one("RIPSTOP_PORTALS_SLABS", text).is_err(), "{text}");
+            let settings = one(name, text).unwrap();
+            assert_eq!(printed(&settings, name), text);
+            assert_ne!(settings, Settings::new());
         }
-        assert!(one("RIPSTOP_PORTALS_EVENTS", "8").is_ok());
-        assert!(one("RIPSTOP_PORTALS_EVENTS", "7").is_err());
+        let why = one("RIPSTOP_PATTERN", "sparse").unwrap_err().to_string();
+        assert!(
+            why.contains("RIPSTOP_PATTERN=sparse") && why.contains("dense"),
+            "{why}"
+        );
     }
 
     #[test]
-    fn interfaces_may_have_weights_and_are_printed_as_they_are_read() {
-        for text in ["auto", "0,1", "3,1,0,2", "0:2,1:1", "1:1000,0:1"] {
-            let settings = one("RIPSTOP_PORTALS_IFACES", text).unwrap();
-            assert_eq!(printed(&settings, "RIPSTOP_PORTALS_IFACES"), text);
+    fn a_fabric_that_does_not_exist_is_refused_with_those_that_do() {
+        for name in ["tcp", "shm+shm", "verbs+shm", ""] {
+            let why = one("RIPSTOP_FABRIC", name).unwrap_err().to_string();
+            for known in [
+                "auto",
+                "shm",
+                "verbs",
+                "portals",
+                "shm+verbs",
+                "shm+portals",
+            ] {
+                assert!(why.contains(&format!(" {known} ")), "{why}");
+            }
         }
-        for text in ["0:0", "0:1001", "0:", ":1", "0,0:2", "0:1:1", "0,1,2,3,4"] {
-            assert!(one("RIPSTOP_PORTALS_IFACES", text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_address_of_a_port_is_named_by_its_number() {
-        let index = |text| one("RIPSTOP_VERBS_GID_INDEX", text).map(|s| s.verbs_gid_index);
-        assert_eq!(index("auto").unwrap(), []);
-        assert_eq!(index("0").unwrap(), [0]);
-        assert_eq!(index("255").unwrap(), [255]);
-        assert_eq!(index("3,1,0,3").unwrap(), [3, 1, 0, 3]);
-        for text in ["256", "-1", "", "x", "1,", "1,256", "1,auto", "1,2,3,4,5"] {
-            assert!(index(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_pattern_is_read_as_it_is_printed_and_a_bad_one_is_named() {
-        for (text, pattern) in [
-            ("unknown", Pattern::Unknown),
-            ("dense", Pattern::Dense),
-            ("stencil:6", Pattern::Sparse { peers: 6 }),
-        ] {
-            let settings = one("RIPSTOP_PATTERN", text).unwrap();
-            assert_eq!(settings.pattern, pattern);
-            assert_eq!(printed(&settings, "RIPSTOP_PATTERN"), text);
-        }
-        for text in [
-            "",
-            "sparse",
-            "stencil",
-            "stencil:",
-            "stencil:0",
-            "stencil:-1",
-        ] {
-            let why = one("RIPSTOP_PATTERN", text).unwrap_err().to_string();
-            assert!(
-                why.contains("RIPSTOP_PATTERN") && why.contains("dense"),
-                "{why}"
-            );
-        }
+        let settings = one("RIPSTOP_FABRIC", "shm+verbs").unwrap();
+        assert_eq!(printed(&settings, "RIPSTOP_FABRIC"), "shm+verbs");
     }
 
     #[test]
@@ -392,9 +380,8 @@ mod tests {
         fn of<T: Named>(name: &str) {
             let names: Vec<_> = T::ALL.iter().map(|(name, _)| *name).collect();
             let spec = TABLE.iter().find(|spec| spec.name == name).unwrap();
-            assert_eq!(spec.range, names.join(" | "), "{name}");
+            assert_eq!((spec.range)(), names.join(" | "), "{name}");
         }
-        of::<FabricChoice>("RIPSTOP_FABRIC");
         of::<ReactorChoice>("RIPSTOP_REACTOR");
         of::<ProgressMode>("RIPSTOP_PROGRESS");
         of::<Executor>("RIPSTOP_COLLECTIVES");

@@ -1,39 +1,28 @@
 //! The table of settings: name, range, meaning and field of each variable.
 
-use std::{ops::RangeInclusive, str::FromStr, time::Duration};
+use std::time::Duration;
 
-use ripstop_fabric::{connect::Pattern, lanes::RAILS_MAX, portals::Interface};
+use ripstop_fabric::{
+    provider::parsing::{auto_or, one_of, or_auto, within},
+    registry::FabricSelection,
+};
 
 use super::{
     Settings,
     choices::{name_of, named},
 };
 
-/// A setting.
+/// A setting of the runtime. Drivers bring their own.
 pub(super) struct Spec {
     pub(super) name: &'static str,
-    pub(super) range: &'static str,
+    pub(super) range: fn() -> &'static str,
     pub(super) meaning: &'static str,
     pub(super) set: fn(&mut Settings, &str) -> Option<()>,
     pub(super) get: fn(&Settings) -> String,
 }
 
-/// Variables that are not settings: set by the launcher for its ranks, used by tests, or read by the software Portals.
+/// Variables that are not settings: the launcher sets them for its ranks, or tests use them. Drivers have others.
 pub(super) const OTHERS: &[&str] = &[
-    "RIPSTOP_PORTALS_CORE",
-    "RIPSTOP_PORTALS_CUT",
-    "RIPSTOP_PORTALS_FAULTS",
-    "RIPSTOP_PORTALS_FLOW",
-    "RIPSTOP_PORTALS_HABITS",
-    "RIPSTOP_PORTALS_HOST",
-    "RIPSTOP_PORTALS_LIMITS",
-    "RIPSTOP_PORTALS_MODE",
-    "RIPSTOP_PORTALS_NETWORK",
-    "RIPSTOP_PORTALS_NID",
-    "RIPSTOP_PORTALS_RATE",
-    "RIPSTOP_PORTALS_REUSE",
-    "RIPSTOP_PORTALS_TRANSPORT",
-    "RIPSTOP_VERBS_REQUIRED",
     "RIPSTOP_LAUNCHER",
     "RIPSTOP_PROGRAM",
     "RIPSTOP_TEST_LIMIT_S",
@@ -46,10 +35,10 @@ pub(super) const OTHERS: &[&str] = &[
 
 /// Makes the row of a field: how its value is parsed, and how it is printed.
 macro_rules! row {
-    ($field:ident: $name:literal, $range:literal, $meaning:literal, $read:expr, $print:expr) => {
+    ($field:ident: $name:literal, $range:expr, $meaning:literal, $read:expr, $print:expr) => {
         Spec {
             name: $name,
-            range: $range,
+            range: || $range,
             meaning: $meaning,
             set: |settings, value| {
                 settings.$field = $read(value)?;
@@ -65,7 +54,7 @@ macro_rules! algorithm {
     ($name:literal, $collective:literal, $names:literal) => {
         Spec {
             name: $name,
-            range: concat!("auto | ", $names),
+            range: || concat!("auto | ", $names),
             meaning: concat!(
                 "the algorithm of ",
                 $collective,
@@ -80,105 +69,10 @@ macro_rules! algorithm {
 pub(super) const TABLE: &[Spec] = &[
     row!(
         fabric: "RIPSTOP_FABRIC",
-        "auto | shm | portals | verbs | shm+portals | shm+verbs",
+        FabricSelection::range(),
         "the driver that carries what ranks say to each other; with shm+, shared memory within nodes and a network between",
-        named,
-        name_of
-    ),
-    row!(
-        portals_library: "RIPSTOP_PORTALS_LIBRARY",
-        "a file",
-        "the Portals 4 library; else libportals.so.4, where the loader finds it",
-        text,
-        String::clone
-    ),
-    row!(
-        portals_abi: "RIPSTOP_PORTALS_ABI",
-        "auto | sandia42 | sandia43 | portails4 | bxi2 | bxi3",
-        "whose binary interface that library has",
-        |value| one_of("auto | sandia42 | sandia43 | portails4 | bxi2 | bxi3", value),
-        String::clone
-    ),
-    row!(
-        portals_ifaces: "RIPSTOP_PORTALS_IFACES",
-        "auto | interfaces, like 0,1,2,3, or with weights, like 0:2,1:1",
-        "the network interfaces of a rank: messages of two ranks go by one of them, long transfers in pieces by all",
-        |value| or_auto(value, interfaces).map(Option::unwrap_or_default),
-        |all: &Vec<Interface>| auto_or(&(!all.is_empty()).then_some(all), |all| join(all))
-    ),
-    row!(
-        portals_compat: "RIPSTOP_PORTALS_COMPAT",
-        "off | pscom | mpc",
-        "messages over Portals laid out as somebody else does, to compare with; the same on all ranks",
-        |value| one_of("off | pscom | mpc", value),
-        String::clone
-    ),
-    row!(
-        portals_tags: "RIPSTOP_PORTALS_TAGS",
-        "auto | on | off | bytes",
-        "whether the Portals adapter puts messages into the buffers that wait for them, and from which length on",
-        |value| one_of("auto | on | off", value)
-            .or_else(|| value.parse::<usize>().ok().filter(|least| *least > 0).map(|least| least.to_string())),
-        String::clone
-    ),
-    row!(
-        portals_events: "RIPSTOP_PORTALS_EVENTS",
-        "8..=1048576 events",
-        "over Portals, how many events a queue holds: what is under way and what has come and was not looked at",
-        |value| within(8..=1 << 20, value),
-        u32::to_string
-    ),
-    row!(
-        portals_slabs: "RIPSTOP_PORTALS_SLABS",
-        "slabs x bytes, like 4x1048576; 2 to 1024 of 131328 to 16777216",
-        "over Portals, what messages of all peers come into: who finds no room waits",
-        slabs,
-        |(count, len): &(usize, usize)| format!("{count}x{len}")
-    ),
-    row!(
-        verbs_device: "RIPSTOP_VERBS_DEVICE",
-        "devices, or device:port, like mlx5_0,mlx5_1 or with weights, like mlx5_0*2,mlx5_1",
-        "the adapters of a rank: messages of two ranks go by one of them, long transfers in pieces by all; else ranks take turns",
-        text,
-        String::clone
-    ),
-    row!(
-        verbs_gid_index: "RIPSTOP_VERBS_GID_INDEX",
-        "auto | 0..=255, or one for each adapter, like 3,1",
-        "which address of their ports the adapters use, by its number; else each its own of RoCE v2 over IPv4 where it has one",
-        |value| or_auto(value, gid_indices).map(Option::unwrap_or_default),
-        |all: &Vec<u8>| auto_or(&(!all.is_empty()).then_some(all), |all| {
-            all.iter().map(u8::to_string).collect::<Vec<_>>().join(",")
-        })
-    ),
-    row!(
-        connect: "RIPSTOP_CONNECT",
-        "auto | on-demand | all-to-all | hybrid",
-        "when ranks are connected on a network that has connections: with their first message, or all at the start",
-        |value| one_of("auto | on-demand | all-to-all | hybrid", value),
-        String::clone
-    ),
-    row!(
-        pattern: "RIPSTOP_PATTERN",
-        "unknown | dense | stencil:1..=1048576 peers",
-        "with whom a rank speaks: with all others, or with so many; where ranks are connected as RIPSTOP_CONNECT=auto has it. \
-         The same on all ranks",
-        pattern,
-        pattern_name
-    ),
-    row!(
-        verbs_connections: "RIPSTOP_VERBS_CONNECTIONS",
-        "auto | 2..=1048576 peers",
-        "peers that a rank is connected to at a time; of more, those that were silent longest give way",
-        |value| or_auto(value, |value| within(2..=1 << 20, value)),
-        |peers| auto_or(peers, usize::to_string)
-    ),
-    row!(
-        verbs_pinned: "RIPSTOP_VERBS_PINNED",
-        "65536..=1099511627776 bytes",
-        "memory of the application that an adapter may hold at a time; what does not fit goes in messages, or waits",
-        |value| within(65_536..=1 << 40, value),
-        usize::to_string
+        FabricSelection::named,
+        |fabric: &FabricSelection| fabric.name().to_owned()
     ),
     row!(
         reactor: "RIPSTOP_REACTOR",
@@ -226,7 +120,7 @@ pub(super) const TABLE: &[Spec] = &[
     row!(
         loopback: "RIPSTOP_LOOPBACK",
         "auto | on | off",
-        "with shm+portals and shm+verbs, whether the adapter copies long messages within a node, which it does while ranks \
+        "with shm+ and a network, whether the adapter copies long messages within a node, which it does while ranks \
          compute, or the receiver's processor; else what costs less. The same on all ranks",
         |value| or_auto(value, named),
         |on| auto_or(on, name_of)
@@ -234,7 +128,7 @@ pub(super) const TABLE: &[Spec] = &[
     row!(
         shm_ranks: "RIPSTOP_SHM_RANKS",
         "auto | 1..=30000 ranks",
-        "with shm+portals and shm+verbs, how many ranks in a row share memory, the others being reached as on other nodes: \
+        "with shm+ and a network, how many ranks in a row share memory, the others being reached as on other nodes: \
          to try several nodes on one machine; else all of a node. The same on all ranks",
         |value| or_auto(value, |value| within(1..=30_000, value)),
         |ranks| auto_or(ranks, u32::to_string)
@@ -318,85 +212,3 @@ pub(super) const TABLE: &[Spec] = &[
         "recursive_halving | pairwise[:window] | ring | reduce_and_scatter"
     ),
 ];
-
-fn text(value: &str) -> Option<String> {
-    Some(value.to_owned())
-}
-
-/// Parses one to four interfaces, each different.
-fn interfaces(value: &str) -> Option<Vec<Interface>> {
-    let all: Vec<_> = value.split(',').map(interface).collect::<Option<_>>()?;
-    let once = |at: usize| all[..at].iter().all(|one| one.number != all[at].number);
-    (all.len() <= 4 && (0..all.len()).all(once)).then_some(all)
-}
-
-/// Parses a number with an optional weight.
-fn interface(text: &str) -> Option<Interface> {
-    let text = text.trim();
-    let (number, weight) = text.split_once(':').unwrap_or((text, "1"));
-    Some(Interface {
-        number: number.parse().ok()?,
-        weight: within(1..=Interface::WEIGHT_MAX, weight)?,
-    })
-}
-
-fn join(all: &[Interface]) -> String {
-    let plain = all.iter().all(|one| one.weight == 1);
-    let say = |one: &Interface| match one.weight {
-        _ if plain => one.number.to_string(),
-        weight => format!("{}:{weight}", one.number),
-    };
-    all.iter().map(say).collect::<Vec<_>>().join(",")
-}
-
-fn gid_indices(value: &str) -> Option<Vec<u8>> {
-    let all = value.split(',').map(|one| within(0..=u8::MAX, one.trim()));
-    let all: Vec<u8> = all.collect::<Option<_>>()?;
-    (all.len() <= RAILS_MAX).then_some(all)
-}
-
-fn slabs(value: &str) -> Option<(usize, usize)> {
-    let (count, len) = value.split_once('x')?;
-    Some((within(2..=1024, count)?, within(131_328..=16 << 20, len)?))
-}
-
-fn pattern(value: &str) -> Option<Pattern> {
-    let peers = |peers| within(1..=1 << 20, peers).map(|peers| Pattern::Sparse { peers });
-    match value {
-        "unknown" => Some(Pattern::Unknown),
-        "dense" => Some(Pattern::Dense),
-        sparse => sparse.strip_prefix("stencil:").and_then(peers),
-    }
-}
-
-fn pattern_name(pattern: &Pattern) -> String {
-    match pattern {
-        Pattern::Dense => "dense".to_owned(),
-        Pattern::Sparse { peers } => format!("stencil:{peers}"),
-        _ => "unknown".to_owned(),
-    }
-}
-
-fn one_of(words: &str, value: &str) -> Option<String> {
-    words
-        .split(" | ")
-        .any(|word| word == value)
-        .then(|| value.to_owned())
-}
-
-fn within<T: FromStr + PartialOrd>(range: RangeInclusive<T>, value: &str) -> Option<T> {
-    value.parse().ok().filter(|number| range.contains(number))
-}
-
-#[expect(clippy::option_option, reason = "no value, `auto`, or a value")]
-fn or_auto<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
-    if value == "auto" {
-        Some(None)
-    } else {
-        read(value).map(Some)
-    }
-}
-
-fn auto_or<T>(value: &Option<T>, print: impl Fn(&T) -> String) -> String {
-    value.as_ref().map_or_else(|| "auto".to_owned(), print)
-}

@@ -51,6 +51,8 @@ pub struct Choices {
     pub paths: String,
     /// `Ok` if memory of other processes is read directly, otherwise a text that says why not.
     pub single_copy: Result<(), String>,
+    /// True if processors copy memory between ranks of a node, false if adapters do.
+    pub by_processor: bool,
     /// Costs of the fabric's operations. Protocols and collectives are chosen by them.
     pub cost: Cost,
     /// Costs between ranks of one node, if they are different.
@@ -78,6 +80,7 @@ impl Choices {
             reactor_why: "time is virtual".to_owned(),
             paths,
             single_copy: caps.any_memory.clone(),
+            by_processor: caps.by_processor,
             cost: caps.cost,
             cost_inside: inside,
             round_ns: 0.0,

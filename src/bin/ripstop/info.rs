@@ -134,9 +134,9 @@ impl<'a> Facts<'a> {
         let choices = self.runtime.choices();
         let single_copy = choices.single_copy.as_ref().map_or_else(
             |why| format!("no: {why}; long messages are copied twice"),
-            |()| match choices.fabric {
-                "verbs" | "portals" => "yes, by the adapter".to_owned(),
-                _ => "yes, by process_vm_readv and process_vm_writev".to_owned(),
+            |()| match choices.by_processor {
+                false => "yes, by the adapter".to_owned(),
+                true => "yes, by process_vm_readv and process_vm_writev".to_owned(),
             },
         );
         let launcher = match self.found {

@@ -74,11 +74,11 @@ pub(super) fn run(
 
 /// Returns why another driver cannot be measured this way.
 fn refuses(program: &str, settings: &Settings, compat: Option<&str>) -> Option<String> {
-    let mut rows = settings.rows().into_iter();
-    let fabric = rows.find(|row| row.name == "RIPSTOP_FABRIC")?.value;
     let asked = match compat {
         Some(whose) if whose != "off" => format!("--compat {whose} is"),
-        _ if !["auto", "shm"].contains(&&fabric[..]) => format!("RIPSTOP_FABRIC={fabric} is"),
+        _ if !settings.fabric.is_shared_memory() => {
+            format!("RIPSTOP_FABRIC={} is", settings.fabric.name())
+        }
         _ => return None,
     };
     let (one, many) = match program {
