@@ -56,6 +56,7 @@ pub use self::{
     },
     stats::{RankStats, Stats},
 };
+pub use crate::connect::{Pattern, Scheme};
 use crate::driver::Cost;
 
 /// A simulated cluster. Clones are handles to the same cluster.

@@ -15,11 +15,7 @@ mod time;
 
 use std::{future::Future, time::Duration};
 
-use ripstop_fabric::{
-    connect::{Pattern, Scheme},
-    sim::{Config, ConfigError},
-};
-
+use ripstop_fabric::sim::{Config, ConfigError, Pattern, Scheme};
 pub use ripstop_fabric::sim::{Faults, Model, Stats, Transport};
 
 pub(crate) use self::host::Host;
