@@ -8,7 +8,7 @@ use std::{
 
 use ripstop::{
     Footprint, Runtime, SettingSource, Settings,
-    boot::{self, Environment},
+    boot::{self, Boot, Environment},
     collectives::{
         choose::{Algorithm, Shape, Table},
         cost::Machine,
@@ -23,7 +23,7 @@ use ripstop_fabric::portals::Pscom;
 use ripstop_rt::internal::CommInternals;
 use serde_json::{Value, json};
 
-use crate::tell::tell;
+use crate::{fabrics, tell::tell};
 
 /// Show what a rank would use here, and why: reactor, protocols, memory, settings
 #[derive(clap::Args, Debug)]
@@ -49,6 +49,10 @@ pub(crate) struct Args {
     #[arg(long)]
     settings: bool,
 
+    /// Only the fabrics: which can run here, or why not
+    #[arg(long)]
+    fabrics: bool,
+
     /// Only the variables of pscom4portals, and what each is here
     #[arg(long)]
     compat: bool,
@@ -60,7 +64,12 @@ pub(crate) struct Args {
 
 impl Args {
     const fn wants_all(&self) -> bool {
-        !(self.protocols || self.collectives || self.memory || self.settings)
+        !(self.protocols || self.collectives || self.memory || self.settings || self.fabrics)
+    }
+
+    /// Returns true if the report needs no runtime, so that it also appears where none can start.
+    const fn wants_fabrics_only(&self) -> bool {
+        self.fabrics && !(self.protocols || self.collectives || self.memory || self.settings)
     }
 }
 
@@ -81,6 +90,9 @@ fn show(args: &Args) -> Result<(), Box<dyn Error>> {
         return Ok(writeln!(io::stdout().lock(), "{}", text.trim_end())?);
     }
     let boot = boot::discover(&Environment::of_process())?;
+    if args.wants_fabrics_only() {
+        return show_fabrics(args, boot);
+    }
     let (rank, found) = (boot.rank, boot.found);
     let runtime = Runtime::builder().boot(boot).init()?;
     if rank == 0 {
@@ -96,12 +108,27 @@ fn show(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Prints which fabrics can run here, without a runtime.
+fn show_fabrics(args: &Args, mut boot: Boot) -> Result<(), Box<dyn Error>> {
+    if boot.rank == 0 {
+        let settings = Settings::from_environment()?;
+        let text = if args.json {
+            json!({ "fabrics": fabrics::json(&settings) }).to_string()
+        } else {
+            fabrics::text(&settings)
+        };
+        writeln!(io::stdout().lock(), "{}", text.trim_end())?;
+    }
+    Ok(boot.exchange.finalize()?)
+}
+
 /// The report.
 struct Facts<'a> {
     runtime: &'a Runtime,
     found: &'static str,
     ranks: usize,
     uring: String,
+    of_process: Settings,
     footprint: Footprint,
 }
 
@@ -115,12 +142,17 @@ impl<'a> Facts<'a> {
             ranks: runtime.world().size(),
             uring: uring(runtime),
             footprint: Footprint::new(&settings),
+            of_process: settings,
         }
     }
 
     fn text(&self, args: &Args) -> String {
+        // Checks load libraries, so there are none if they are not shown.
+        let fabrics = args.fabrics || args.wants_all();
+        let shown = fabrics.then(|| fabrics::text(&self.of_process));
         let parts = [
             (args.wants_all(), self.summary()),
+            (fabrics, shown.unwrap_or_default()),
             (args.protocols || args.wants_all(), self.protocols()),
             (args.collectives, self.collectives(args.ranks)),
             (args.memory || args.wants_all(), self.memory()),
@@ -248,6 +280,10 @@ impl<'a> Facts<'a> {
                 choices.single_copy.err().into(),
             );
         }
+        if all || args.fabrics {
+            let rows = fabrics::json(&self.of_process);
+            facts.insert("fabrics".to_owned(), rows);
+        }
         if all || args.protocols {
             facts.insert("paths".to_owned(), self.runtime.choices().paths.into());
         }
@@ -362,6 +398,7 @@ const EXAMPLES: &str = "\
 Examples:
   ripstop info
   ripstop info --settings
+  ripstop info --fabrics
   ripstop info --collectives --ranks 64
   RIPSTOP_REACTOR=epoll ripstop info --json
   ripstop run -n 2 -- ripstop info --protocols";

@@ -1,5 +1,6 @@
 //! The `ripstop` command.
 
+mod fabrics;
 mod hidden;
 mod info;
 mod perf;
