@@ -1,8 +1,8 @@
 //! The tutorial driver: the ranks of one process, connected by queues.
 //!
-//! Read it from the top, together with the contract in [`driver`](crate::driver), then `mailbox.rs`, and `provider.rs`, which offers it to jobs. A rank
-//! is a [`Loopback`]. Everything that it will receive is in its mailbox, including its own completions. A put is performed when
-//! it is posted, because the target's memory is in the same process.
+//! Read it from the top, together with the contract in [`driver`](crate::driver), then `mailbox.rs` and `provider.rs`, which
+//! offers it to jobs. A rank is a [`Loopback`]. Everything that it will receive is in its mailbox, including its own completions.
+//! A put is performed when it is posted, because the target's memory is in the same process.
 
 mod mailbox;
 mod provider;

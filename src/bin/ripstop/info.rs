@@ -148,11 +148,11 @@ impl<'a> Facts<'a> {
 
     fn text(&self, args: &Args) -> String {
         // Checks load libraries, so there are none if they are not shown.
-        let fabrics = args.fabrics || args.wants_all();
-        let shown = fabrics.then(|| fabrics::text(&self.of_process));
+        let wants_fabrics = args.fabrics || args.wants_all();
+        let shown = wants_fabrics.then(|| fabrics::text(&self.of_process));
         let parts = [
             (args.wants_all(), self.summary()),
-            (fabrics, shown.unwrap_or_default()),
+            (wants_fabrics, shown.unwrap_or_default()),
             (args.protocols || args.wants_all(), self.protocols()),
             (args.collectives, self.collectives(args.ranks)),
             (args.memory || args.wants_all(), self.memory()),
