@@ -1,4 +1,4 @@
-//! Checks that dependencies point one way: a table of the paths that each folder may not name.
+//! Checks that dependencies point one way: a table of the paths that each folder may not name, and where drivers may be named.
 
 use super::{Findings, lexer, paths, tree::Tree};
 
@@ -11,6 +11,7 @@ struct Rule {
 
 pub(super) fn check(tree: &Tree) -> Findings {
     let mut findings = Findings::new();
+    let drivers = DriverFolders::of(tree);
     let sources = tree.ending(".rs").filter(|(file, _)| !is_test(file));
     for (file, text) in sources {
         let rules: Vec<&Rule> = RULES
@@ -28,10 +29,61 @@ pub(super) fn check(tree: &Tree) -> Findings {
                     rule.folder, rule.because
                 ));
             }
+            if let Some(because) = drivers.refuse(file, &path) {
+                findings.push(format!("{file}:{line}: `{path}`: {because}"));
+            }
         }
     }
     findings
 }
+
+/// The folders of drivers: those of `fabric/src` with a `provider.rs`.
+struct DriverFolders<'a>(Vec<&'a str>);
+
+impl<'a> DriverFolders<'a> {
+    fn of(tree: &'a Tree) -> Self {
+        let providers = tree.ending("/provider.rs").map(|(file, _)| file);
+        let folders = providers.filter_map(|file| {
+            let inside = file.strip_prefix(FABRIC)?;
+            inside.strip_suffix("/provider.rs")
+        });
+        Self(folders.collect())
+    }
+
+    /// Returns why this file may not name this path, if the path leads into a driver.
+    fn refuse(&self, file: &str, path: &str) -> Option<&'static str> {
+        let (root, inside) = path.split_once("::")?;
+        let driver = inside.split("::").next()?;
+        if !self.0.contains(&driver) {
+            return None;
+        }
+        let of_node = driver == OF_NODE;
+        match file.strip_prefix(FABRIC) {
+            Some(file) if root == "crate" => {
+                let folder = file.split('/').next()?;
+                if self.0.contains(&folder) {
+                    return (folder != driver).then_some("drivers do not know each other");
+                }
+                let refused = BELOW_DRIVERS.contains(&folder) && !(of_node && folder == "provider");
+                refused.then_some("what drivers share knows no driver")
+            }
+            None if root == "ripstop_fabric" && file.starts_with("rt/src/") && !of_node => {
+                Some("the runtime names no driver: it asks providers and capabilities")
+            }
+            _ => None,
+        }
+    }
+}
+
+const FABRIC: &str = "fabric/src/";
+
+/// Driver whose folder has things of a node that exist before any driver: the board, and how ranks are woken.
+const OF_NODE: &str = "shm";
+
+/// Folders of `fabric/src` on which drivers stand, and the simulator, which stands in for one.
+const BELOW_DRIVERS: [&str; 8] = [
+    "connect", "driver", "lanes", "memory", "offload", "provider", "sim", "tags",
+];
 
 impl Rule {
     fn forbids(&self, path: &str) -> bool {
@@ -45,7 +97,8 @@ impl Rule {
 
 /// Returns true for tests, which may read the clock, and name the parts for which it stands in.
 fn is_test(file: &str) -> bool {
-    file.ends_with("/tests.rs") || file.contains("/tests/")
+    let ends = ["/tests.rs", "/loom_models.rs"];
+    ends.iter().any(|end| file.ends_with(end)) || file.contains("/tests/")
 }
 
 /// Returns the module of a file: `rt/src/proto/path/envelope.rs` is `crate::proto::path::envelope`.
@@ -56,7 +109,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 18] = [
     Rule {
         folder: "fabric/src/",
         forbidden: &[
@@ -95,74 +148,37 @@ const RULES: [Rule; 16] = [
     },
     Rule {
         folder: "fabric/src/driver/",
-        forbidden: &[
-            "crate::shm",
-            "crate::loopback",
-            "crate::hook",
-            "crate::tcp",
-            "crate::verbs",
-            "crate::portals",
-            "crate::sim",
-        ],
+        forbidden: &["crate::hook", "crate::sim"],
         because: "the contract knows no driver",
     },
     Rule {
         folder: "fabric/src/memory/",
-        forbidden: &[
-            "crate::shm",
-            "crate::loopback",
-            "crate::hook",
-            "crate::tcp",
-            "crate::verbs",
-            "crate::portals",
-            "crate::sim",
-        ],
+        forbidden: &["crate::hook", "crate::sim"],
         because: "memory knows no driver",
     },
     Rule {
         folder: "fabric/src/shm/",
-        forbidden: &[
-            "crate::loopback",
-            "crate::hook",
-            "crate::tcp",
-            "crate::verbs",
-            "crate::portals",
-            "crate::sim",
-        ],
+        forbidden: &["crate::hook", "crate::sim"],
         because: "drivers do not know each other",
     },
     Rule {
         folder: "fabric/src/portals/",
-        forbidden: &[
-            "crate::shm",
-            "crate::loopback",
-            "crate::hook",
-            "crate::tcp",
-            "crate::verbs",
-            "crate::sim",
-        ],
+        forbidden: &["crate::hook", "crate::sim"],
         because: "drivers do not know each other",
     },
     Rule {
-        folder: "fabric/src/loopback",
-        forbidden: &[
-            "crate::shm",
-            "crate::hook",
-            "crate::tcp",
-            "crate::verbs",
-            "crate::portals",
-            "crate::sim",
-        ],
+        folder: "fabric/src/verbs/",
+        forbidden: &["crate::hook", "crate::sim"],
+        because: "drivers do not know each other",
+    },
+    Rule {
+        folder: "fabric/src/loopback/",
+        forbidden: &["crate::hook", "crate::sim"],
         because: "drivers do not know each other",
     },
     Rule {
         folder: "fabric/src/sim/",
         forbidden: &[
-            "crate::shm",
-            "crate::loopback",
-            "crate::tcp",
-            "crate::verbs",
-            "crate::portals",
             "std::time::Instant",
             "std::time::SystemTime",
             "std::thread::spawn",
@@ -172,8 +188,6 @@ const RULES: [Rule; 16] = [
     Rule {
         folder: "fabric/src/connect/",
         forbidden: &[
-            "crate::shm",
-            "crate::loopback",
             "crate::sim",
             "std::time",
             "std::thread",
@@ -191,6 +205,11 @@ const RULES: [Rule; 16] = [
         because: "the runtime is below the collectives and the windows",
     },
     Rule {
+        folder: "rt/src/",
+        forbidden: &["ripstop_fabric::connect", "ripstop_fabric::lanes"],
+        because: "only drivers need what they share with each other",
+    },
+    Rule {
         folder: "rt/src/proto/",
         forbidden: &[
             "crate::engine",
@@ -202,7 +221,6 @@ const RULES: [Rule; 16] = [
             "crate::runtime",
             "crate::clock",
             "ripstop_fabric::shm",
-            "ripstop_fabric::loopback",
             "ripstop_fabric::hook",
             "std::time",
             "std::thread",
@@ -267,6 +285,37 @@ mod tests {
                 "collectives/src/lib.rs:1:",
                 "rt/src/proto/a.rs:2:",
                 "rt/src/proto/b.rs:1:"
+            ]
+        );
+    }
+
+    #[test]
+    fn drivers_are_named_by_the_registry_only() {
+        let node = "use crate::shm::Node;";
+        let tree = Tree::of(&[
+            ("fabric/src/shm/provider.rs", "use super::Shm;"),
+            (
+                "fabric/src/tcp/provider.rs",
+                "use crate::{provider, tcp::Tcp};",
+            ),
+            ("fabric/src/tcp/mod.rs", node),
+            ("fabric/src/driver/mod.rs", "use crate::tcp::Tcp;"),
+            ("fabric/src/provider/opening.rs", node),
+            ("fabric/src/registry.rs", "use crate::{shm::Shm, tcp::Tcp};"),
+            ("fabric/src/nearfar/mod.rs", node),
+            ("rt/src/a.rs", "use ripstop_fabric::{shm::Board, tcp::Tcp};"),
+            ("rt/src/b.rs", "use ripstop_fabric::connect::Scheme;"),
+        ]);
+        let findings = check(&tree);
+        let start = |line: &String| line.split(": ").next().map(str::to_owned);
+        let files: Vec<_> = findings.iter().filter_map(start).collect();
+        assert_eq!(
+            files,
+            [
+                "fabric/src/driver/mod.rs:1",
+                "fabric/src/tcp/mod.rs:1",
+                "rt/src/a.rs:1",
+                "rt/src/b.rs:1"
             ]
         );
     }
