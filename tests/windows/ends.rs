@@ -9,7 +9,7 @@ use std::{
 };
 
 use ripstop::{
-    Comm, ErrorKind, Runtime, Window,
+    Comm, ErrorKind, Runtime, Settings, Window,
     sim::{Simulation, now},
 };
 
@@ -130,8 +130,10 @@ fn leaves_when_it_stores_no_more(end: fn(Runtime)) {
         if world.rank() == 0 {
             let _ended = runtime.block_on(window.post(&[1]).unwrap().wait());
             // Accesses without mapped memory go through the runtime, which was closed before the second one.
-            let fabric = std::env::var("RIPSTOP_FABRIC").unwrap_or_default();
-            let by_runtime = !["", "auto", "shm"].contains(&fabric.as_str());
+            let by_runtime = !Settings::from_environment()
+                .unwrap()
+                .fabric
+                .is_shared_memory();
             assert_eq!(window.local(), [if by_runtime { 6 } else { 7 }]);
             return;
         }

@@ -1,6 +1,6 @@
 //! Copies by the progress agent, where memory is mapped. Elsewhere adapters move long data, and no thread copies it.
 
-use ripstop::{Collectives, Overlap, Runtime, Window};
+use ripstop::{Collectives, Overlap, Runtime, Window, fabric::registry::FabricSelection};
 
 use crate::ranks;
 
@@ -10,7 +10,8 @@ const LEN: usize = 1 << 20;
 fn is_mapped(runtime: &Runtime) -> bool {
     let settings = runtime.settings();
     let fabric = settings.iter().find(|row| row.name == "RIPSTOP_FABRIC");
-    fabric.is_some_and(|row| ["auto", "shm"].contains(&row.value.as_str()))
+    let fabric = fabric.and_then(|row| FabricSelection::named(&row.value));
+    fabric.is_some_and(FabricSelection::is_shared_memory)
 }
 
 /// Rank 0 puts to rank 1 by an adapter, and no thread copies.
