@@ -29,6 +29,12 @@ pub fn other_variables() -> impl Iterator<Item = &'static str> {
     all.flat_map(|provider| provider.other_variables().iter().copied())
 }
 
+/// Returns the prefixes by which threads of drivers and of their libraries are known.
+pub fn thread_prefixes() -> impl Iterator<Item = &'static str> {
+    let all = PROVIDERS.iter();
+    all.flat_map(|provider| provider.thread_prefixes().iter().copied())
+}
+
 static SETTINGS: LazyLock<Vec<&'static DriverSetting>> = LazyLock::new(|| {
     let mut all: Vec<&DriverSetting> = Vec::new();
     for setting in PROVIDERS.iter().flat_map(|provider| provider.settings()) {

@@ -13,7 +13,7 @@ use ripstop_fabric::{
     driver::{Driver, Prepared},
     late::Late,
     nearfar::{NearFar, NearFarConfig},
-    provider::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver, Provider, ProviderReach},
+    provider::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver, ProviderReach},
     registry::FabricSelection,
     shm::{Board, Node, Processes, Wake},
 };
@@ -46,7 +46,7 @@ impl Opening<'_> {
     /// addresses have arrived.
     pub(crate) fn open(mut self) -> Result<Box<dyn Driver>> {
         let fabric = self.settings.fabric;
-        self.check_reach(fabric.provider())?;
+        self.check_reach(fabric)?;
         let opened = fabric.provider().open(self.request()).map_err(unopened)?;
         self.report(&opened);
         let combination = fabric.is_combined().then(|| self.combination(fabric));
@@ -64,7 +64,8 @@ impl Opening<'_> {
     }
 
     /// Checks that the driver reaches all ranks of the job.
-    fn check_reach(&self, provider: &dyn Provider) -> Result<()> {
+    fn check_reach(&self, fabric: FabricSelection) -> Result<()> {
+        let provider = fabric.provider();
         let (ranks, node) = (self.boot.size, self.boot.node.ranks.len());
         let needed = match node {
             1 if ranks == 1 => ProviderReach::Rank,
@@ -74,7 +75,7 @@ impl Opening<'_> {
         if provider.reach() >= needed {
             return Ok(());
         }
-        let (name, summary) = (provider.name(), provider.summary());
+        let (name, summary) = (fabric.name(), provider.summary());
         let networks: Vec<_> = FabricSelection::combined().collect();
         let networks = networks.join(" or ");
         Err(refused(match provider.reach() {

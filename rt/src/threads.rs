@@ -2,8 +2,15 @@
 
 use std::{fs, io};
 
-/// Name prefixes of this library's own threads, and of those that io_uring adds.
-const OURS: [&str; 4] = ["ripstop-", "portals-", "verbs-", "iou-"];
+use ripstop_fabric::registry;
+
+/// Name prefixes of the runtime's own threads, and of those that io_uring adds. Drivers have others.
+const OURS: [&str; 2] = ["ripstop-", "iou-"];
+
+fn is_ours(name: &str) -> bool {
+    let mut ours = OURS.into_iter().chain(registry::thread_prefixes());
+    ours.any(|ours| name.starts_with(ours))
+}
 
 /// Returns true if the application has no thread besides the calling one. Returns false if that is not known.
 pub(crate) fn is_alone() -> bool {
@@ -20,7 +27,7 @@ fn others() -> io::Result<Vec<String>> {
             continue;
         }
         let name = fs::read_to_string(format!("/proc/self/task/{number}/comm")).unwrap_or_default();
-        if !OURS.iter().any(|ours| name.starts_with(ours)) {
+        if !is_ours(&name) {
             others.push(number);
         }
     }
@@ -35,7 +42,11 @@ mod tests {
 
     #[test]
     fn threads_of_this_library_do_not_count() {
-        for (name, counts) in [("ripstop-0", false), ("named", true)] {
+        for (name, counts) in [
+            ("ripstop-0", false),
+            ("verbs-close", false),
+            ("named", true),
+        ] {
             let (stop, stopped) = mpsc::channel::<()>();
             let (started, start) = mpsc::channel();
             let thread = thread::Builder::new().name(name.to_owned());

@@ -52,6 +52,10 @@ impl Provider for PortalsProvider {
         ]
     }
 
+    fn thread_prefixes(&self) -> &'static [&'static str] {
+        &["portals-"]
+    }
+
     fn check(&self, values: &DriverValues) -> Result<String, String> {
         let config = config(values).map_err(|why| why.to_string())?;
         let library = Library::open(config.library.as_deref(), config.family.as_deref())

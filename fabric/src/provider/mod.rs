@@ -36,6 +36,12 @@ pub trait Provider: Sync {
         &[]
     }
 
+    /// Returns the prefixes of names of threads that the driver or its libraries start, beside `ripstop-`. Such threads are not
+    /// the application's.
+    fn thread_prefixes(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Returns a sentence about what the driver would use on this machine.
     ///
     /// Opens nothing that other processes can notice, and needs no job.

@@ -40,6 +40,10 @@ impl Provider for VerbsProvider {
         &["RIPSTOP_VERBS_REQUIRED"]
     }
 
+    fn thread_prefixes(&self) -> &'static [&'static str] {
+        &["verbs-"]
+    }
+
     fn check(&self, values: &DriverValues) -> Result<String, String> {
         Library::open().map_err(|why| why.to_string())?;
         let chosen = Port::choose(device(values).as_deref(), 0).map_err(|why| why.to_string())?;

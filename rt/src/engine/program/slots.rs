@@ -106,7 +106,8 @@ impl Engine {
                 io::ErrorKind::OutOfMemory,
                 format!(
                     "the adapter gives no key to {len} bytes that peers of a collective are to write: raise its limits \
-                     (`ulimit -l`, RIPSTOP_VERBS_PINNED), or set RIPSTOP_COLLECTIVES=messages for all ranks"
+                     (`ulimit -l`, and those that `ripstop info --settings` lists), or set RIPSTOP_COLLECTIVES=messages \
+                     for all ranks"
                 ),
             ));
         }
