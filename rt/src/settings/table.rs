@@ -159,8 +159,8 @@ pub(super) const TABLE: &[Spec] = &[
         "10..=600000 milliseconds",
         "how long a rank that is waited for may be silent before it is asked whether it is there, where neither the system \
          nor the fabric tells of its death; after twice as long it counts as failed. If it is set, an adapter that sends \
-         again does so for as long, and for two seconds at least; a rank that is to be connected and answers nothing is lost after \
-         that, and after 30 seconds at least",
+         again does so for as long, and for two seconds at least; a rank that is to be connected and answers nothing is lost \
+         after that, and after 30 seconds at least",
         |value| within(10..=600_000, value).map(Duration::from_millis),
         |time: &Duration| time.as_millis().to_string()
     ),
