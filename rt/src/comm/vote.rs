@@ -7,6 +7,7 @@ use crate::{
     engine::Engine,
     error::{ErrorKind, Result},
     offload::Signature,
+    proto::collective_id::CollectiveId,
 };
 
 /// Signature of the communicator that a rank makes.
@@ -49,8 +50,8 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    fn key(&self) -> (u32, u32) {
-        (self.comm.id() + 1, self.call.tag)
+    fn key(&self) -> CollectiveId {
+        CollectiveId::new(self.comm.id() + 1, self.call.tag)
     }
 }
 
@@ -98,7 +99,7 @@ impl Comm {
 
     /// Begins the agreement. Fails if a rank that waits for this one in another collective has already asked.
     pub(super) fn begin_agreement(&self, call: Call) -> Result<()> {
-        let key = (self.id() + 1, call.tag);
+        let key = CollectiveId::new(self.id() + 1, call.tag);
         let stranger = self
             .shared()
             .with(|engine| engine.core.begin_agreement(key));
@@ -109,7 +110,7 @@ impl Comm {
     /// Ends the agreement: if this rank could not make a communicator, notifies the others, which may wait for it. A
     /// rank that could make one may find out only now that another rank called another collective before.
     pub(super) fn settled<T>(&self, name: &'static str, call: Call, made: Result<T>) -> Result<T> {
-        let key = (self.id() + 1, call.tag);
+        let key = CollectiveId::new(self.id() + 1, call.tag);
         let made = made.and_then(|made| {
             let why = self.shared().with(|engine| engine.end_agreement(key));
             why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))

@@ -3,6 +3,7 @@
 pub(crate) mod agree;
 pub(crate) mod alive;
 pub(crate) mod channel;
+pub(crate) mod collective_id;
 pub(crate) mod headers;
 pub(crate) mod matching;
 pub(crate) mod path;

@@ -8,6 +8,7 @@ use super::calls::{Why, is_before};
 use crate::{
     engine::{Core, Engine},
     error::ErrorKind,
+    proto::collective_id::CollectiveId,
     proto::{
         matching::Want,
         wire::{Ask, Kind},
@@ -16,13 +17,13 @@ use crate::{
 
 impl Engine {
     /// Ends an agreement. Returns an error if a member called another collective before, so that the agreement does not count.
-    pub(crate) fn end_agreement(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
-        let group = self.core.members(key.0)?.clone();
+    pub(crate) fn end_agreement(&mut self, key: CollectiveId) -> Option<ErrorKind> {
+        let group = self.core.members(key.context)?.clone();
         self.look_behind(key, &group)
     }
 
     /// Fails an agreement: notifies all members, and allows no later collective on the communicator.
-    pub(crate) fn give_up_agreement(&mut self, key: (u32, u32), kind: &ErrorKind) {
+    pub(crate) fn give_up_agreement(&mut self, key: CollectiveId, kind: &ErrorKind) {
         let why = Why::of(kind, self.core.programs.me);
         self.core.revoke(key, why);
         self.core.programs.calls.was_told(key); // by the error it returns
@@ -33,14 +34,14 @@ impl Engine {
 impl Core {
     /// Returns the error of an agreement on a communicator with no more collectives, as for any
     /// [call](super::calls::Calls::tell_why).
-    pub(crate) fn why_revoked(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
+    pub(crate) fn why_revoked(&mut self, key: CollectiveId) -> Option<ErrorKind> {
         let kind = self.programs.calls.revoked_kind(key)?;
         Some(self.programs.calls.tell_why(key, kind))
     }
 
     /// Checks an agreement that is about to begin. Returns an error if there are no more collectives, or if another rank has
     /// asked for a program in this place.
-    pub(crate) fn begin_agreement(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
+    pub(crate) fn begin_agreement(&mut self, key: CollectiveId) -> Option<ErrorKind> {
         if let Some(kind) = self.programs.calls.revoked_kind(key) {
             return Some(kind);
         }
@@ -50,18 +51,18 @@ impl Core {
         let stranger = self.programs.calls.stranger(key, NO_PROGRAM)?;
         self.programs.calls.forget_asked(key);
         let is_member = self
-            .members(key.0)
+            .members(key.context)
             .is_some_and(|group| group.contains(stranger));
         is_member.then(|| self.mismatch_with(stranger))
     }
 
     /// Records that this rank begins an agreement.
-    pub(crate) fn agree_in(&mut self, key: (u32, u32)) {
+    pub(crate) fn agree_in(&mut self, key: CollectiveId) {
         self.programs.calls.agreeing.push(key);
     }
 
     /// Records that an agreement has ended.
-    pub(crate) fn agree_no_more(&mut self, key: (u32, u32)) {
+    pub(crate) fn agree_no_more(&mut self, key: CollectiveId) {
         let agreeing = &mut self.programs.calls.agreeing;
         if let Some(at) = agreeing.iter().position(|its| *its == key) {
             agreeing.swap_remove(at);
@@ -86,10 +87,10 @@ impl Core {
         }
         let agreeing = &self.programs.calls.agreeing;
         let awaited = self.matching.wanted().filter_map(|want| {
-            let key = (want.ctx, want.tag?);
+            let key = CollectiveId::new(want.ctx, want.tag?);
             agreeing.contains(&key).then_some((want.source?, key))
         });
-        let awaited: BTreeSet<(u32, (u32, u32))> = awaited.collect();
+        let awaited: BTreeSet<(u32, CollectiveId)> = awaited.collect();
         let mut asked = false;
         for (rank, key) in awaited {
             let before = &mut self.programs.calls.makers_asked;
@@ -109,12 +110,13 @@ impl Core {
     /// Handles the answer of a peer that has completed, or will never begin, a collective in which this rank creates a
     /// communicator or a window. All its messages have come, so the receives that still wait for it fail.
     pub(super) fn end_maker(&mut self, rank: u32, header: &Ask) {
-        let key = (header.ctx, header.tag);
+        let key = CollectiveId::new(header.ctx, header.tag);
         if !self.programs.calls.agreeing.contains(&key) {
             return;
         }
-        let never_comes =
-            |want: &Want| want.ctx == key.0 && want.tag == Some(key.1) && want.source == Some(rank);
+        let never_comes = |want: &Want| {
+            want.ctx == key.context && want.tag == Some(key.sequence) && want.source == Some(rank)
+        };
         for op in self.matching.drain_posted(never_comes) {
             let kind = match header.sig {
                 NO_PROGRAM => ErrorKind::PeerFinished {
@@ -128,26 +130,30 @@ impl Core {
 
     /// Returns true if this rank is still in an agreement in an earlier place. Then it must not ask about later places, because
     /// peers there would conclude that it had passed the earlier one.
-    pub(crate) fn agrees_before(&self, (ctx, tag): (u32, u32)) -> bool {
+    pub(crate) fn agrees_before(&self, id: CollectiveId) -> bool {
         let agreeing = &self.programs.calls.agreeing;
         agreeing
             .iter()
-            .any(|(its_ctx, its)| *its_ctx == ctx && is_before(*its, tag))
+            .any(|its| its.context == id.context && is_before(its.sequence, id.sequence))
     }
 
     /// Returns the first place in which this rank agrees in vain, after a peer was found to wait for it in a program at `tag`. It
     /// is the same place, or an earlier one where this rank waits for that peer, whose messages come in order.
-    pub(super) fn agrees_in_vain(&self, (ctx, tag): (u32, u32), rank: u32) -> Option<u32> {
-        self.members(ctx).filter(|group| group.contains(rank))?;
-        let of_ctx = self.matching.wanted().filter(|want| want.ctx == ctx);
+    pub(super) fn agrees_in_vain(&self, id: CollectiveId, rank: u32) -> Option<u32> {
+        self.members(id.context)
+            .filter(|group| group.contains(rank))?;
+        let of_ctx = self.matching.wanted().filter(|want| want.ctx == id.context);
         let in_vain = of_ctx.filter_map(|want| {
             // A receive of a program may well wait: the peer may be in both programs, and have nothing to send in the earlier
             // one.
-            let its = want
-                .tag
-                .filter(|tag| self.programs.calls.running((ctx, *tag)).is_none())?;
-            let earlier = is_before(its, tag) && want.source == Some(rank);
-            (its == tag || earlier).then_some(its)
+            let its = want.tag.filter(|tag| {
+                self.programs
+                    .calls
+                    .running(CollectiveId::new(id.context, *tag))
+                    .is_none()
+            })?;
+            let earlier = is_before(its, id.sequence) && want.source == Some(rank);
+            (its == id.sequence || earlier).then_some(its)
         });
         in_vain.reduce(|first, its| if is_before(its, first) { its } else { first })
     }

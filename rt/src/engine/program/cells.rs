@@ -12,6 +12,7 @@ use crate::{
     error::ErrorKind,
     group::Group,
     ops::Life,
+    proto::collective_id::CollectiveId,
 };
 
 /// Most ranks of a communicator whose programs check cells. Each turn reads one cache line per rank.
@@ -155,14 +156,20 @@ impl Engine {
     #[cold]
     fn find_no_strays(&mut self, from: u32, name: CellName) -> bool {
         let names = self.driver.cells_from(Peer(from));
-        let over = |name: &&CellName| self.core.programs.calls.is_over((name.ctx, name.tag));
+        let over = |name: &&CellName| {
+            self.core
+                .programs
+                .calls
+                .is_over(CollectiveId::new(name.ctx, name.tag))
+        };
         let strays: Vec<CellName> = names.iter().filter(over).copied().collect();
         for stray in strays {
             self.driver.take_cell(Peer(from), stray, &mut |_| true);
             if !self.core.has_failed(stray) {
                 let me = self.core.programs.me;
                 let why = Why::Mismatch(from.min(me), from.max(me));
-                self.core.revoke((stray.ctx, stray.tag), why);
+                self.core
+                    .revoke(CollectiveId::new(stray.ctx, stray.tag), why);
             }
         }
         let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
@@ -173,18 +180,24 @@ impl Engine {
     /// message in a cell, which shows that its sender called another collective before. Returns the error in that case.
     pub(in crate::engine) fn look_behind(
         &mut self,
-        (ctx, tag): (u32, u32),
+        id: CollectiveId,
         group: &Group,
     ) -> Option<ErrorKind> {
         if !self.core.cells || group.len() > RANKS_MAX {
             return None;
         }
-        let name = CellName { ctx, tag };
+        let name = CellName {
+            ctx: id.context,
+            tag: id.sequence,
+        };
         let stray = |engine: &mut Self, peer: &u32| {
             engine.driver.are_cells_behind(Peer(*peer)) && !engine.find_no_strays(*peer, name)
         };
         let peer = group.members().find(|peer| stray(self, peer))?;
-        let revoked = self.core.programs.revoked_kind(ctx, Some(tag));
+        let revoked = self
+            .core
+            .programs
+            .revoked_kind(id.context, Some(id.sequence));
         Some(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)))
     }
 }
@@ -230,7 +243,10 @@ impl Core {
 
 impl Run {
     fn cell(&self) -> CellName {
-        let (ctx, tag) = self.key();
-        CellName { ctx, tag }
+        let CollectiveId { context, sequence } = self.key();
+        CellName {
+            ctx: context,
+            tag: sequence,
+        }
     }
 }

@@ -25,6 +25,7 @@ use crate::{
     engine::{Core, Engine},
     error::ErrorKind,
     group::Group,
+    proto::collective_id::CollectiveId,
     proto::wire::{self, Base, Kind, LastCalls},
 };
 
@@ -219,8 +220,11 @@ impl Core {
         };
         for tag in recent.tags() {
             let age = (next - tag - 1) as usize;
-            let running = state.calls.running((ctx, tag)).map(|running| running.sig);
-            let known = running.or_else(|| state.calls.sig_of_over((ctx, tag)));
+            let running = state
+                .calls
+                .running(CollectiveId::new(ctx, tag))
+                .map(|running| running.sig);
+            let known = running.or_else(|| state.calls.sig_of_over(CollectiveId::new(ctx, tag)));
             recent.sigs[age] = known.map_or_else(|| left.sig(tag), half);
         }
         recent
@@ -274,7 +278,10 @@ impl Core {
             let lack = |theirs| ours.lack(theirs).filter(|_| may_lack);
             let apart = |theirs| ours.difference(theirs).or_else(|| lack(theirs));
             if let Some(tag) = theirs.as_ref().and_then(apart) {
-                self.revoke((ctx, tag), Why::Mismatch(from.min(me), from.max(me)));
+                self.revoke(
+                    CollectiveId::new(ctx, tag),
+                    Why::Mismatch(from.min(me), from.max(me)),
+                );
                 return true;
             }
             let is_enough = theirs.is_some_and(|theirs| theirs.covers(&ours));

@@ -10,6 +10,7 @@ use ripstop_fabric::driver::Payload;
 use super::run::{By, Run};
 use crate::{
     engine::{Core, message::Parcel},
+    proto::collective_id::CollectiveId,
     proto::{
         matching::{Envelope, Want},
         wire::OpId,
@@ -47,11 +48,11 @@ impl Core {
 
     /// Takes the earliest message stored for a receive, if the receive can take it as it is.
     fn take_stored(&mut self, run: &Run, at: usize, peer: u32) -> Stored {
-        let (ctx, tag) = run.key();
+        let id = run.key();
         let want = Want {
-            ctx,
+            ctx: id.context,
             source: Some(peer),
-            tag: Some(tag),
+            tag: Some(id.sequence),
         };
         let Some(found) = self.matching.peek(want) else {
             return Stored::Nothing;
@@ -78,7 +79,11 @@ impl Core {
         sig: u64,
         body: Payload<'_>,
     ) -> bool {
-        let Some(running) = self.programs.calls.running((envelope.ctx, envelope.tag)) else {
+        let Some(running) = self
+            .programs
+            .calls
+            .running(CollectiveId::new(envelope.ctx, envelope.tag))
+        else {
             return false;
         };
         let Some(run) = self.programs.get(running.run) else {
@@ -103,7 +108,11 @@ impl Core {
 
     /// Posts the direct receives of a collective for which a message was offered, because an offer needs an operation.
     pub(in crate::engine) fn post_waits_for(&mut self, envelope: Envelope) {
-        if let Some(running) = self.programs.calls.running((envelope.ctx, envelope.tag)) {
+        if let Some(running) = self
+            .programs
+            .calls
+            .running(CollectiveId::new(envelope.ctx, envelope.tag))
+        {
             self.post_waits(running.run);
         }
     }

@@ -24,6 +24,7 @@ use crate::{
     clock::Time,
     engine::{Core, message::Body, sleeper},
     ops::Life,
+    proto::collective_id::CollectiveId,
     proto::{
         matching::Want,
         wire::{Ask, Kind},
@@ -157,7 +158,7 @@ impl Core {
 
     /// Asks a peer that has no place for our puts what it runs instead. Returns true if it can answer; a peer that has failed the
     /// collective says why. If it does not answer for long, it counts as a rank that called another collective.
-    pub(super) fn doubts(&mut self, peer: u32, (key, sig): ((u32, u32), u64)) -> bool {
+    pub(super) fn doubts(&mut self, peer: u32, key: CollectiveId, sig: u64) -> bool {
         let may_ask = self.hears_in_order() && self.peers.down(peer).is_none();
         if may_ask && !self.agrees_before(key) {
             self.peers.control(peer, &Ask::new(Kind::Ask, key, sig));
@@ -186,8 +187,8 @@ impl Core {
 
     /// Handles the question of a peer that waits for this rank in a collective or an agreement.
     pub(in crate::engine) fn handle_ask(&mut self, rank: u32, header: &Ask) {
-        let key = (header.ctx, header.tag);
-        if key.0.is_multiple_of(2) {
+        let key = CollectiveId::new(header.ctx, header.tag);
+        if key.context.is_multiple_of(2) {
             return self.handle_ask_agreed(rank, header);
         }
         let calls = &self.programs.calls;
@@ -210,7 +211,7 @@ impl Core {
                 Some(first) if header.sig != NO_PROGRAM => {
                     let me = self.programs.me;
                     let why = Why::Mismatch(rank.min(me), rank.max(me));
-                    self.revoke((header.ctx, first), why);
+                    self.revoke(CollectiveId::new(header.ctx, first), why);
                 }
                 // It is not known any more whether it was the same collective. A peer that waits for a message does not need to
                 // know.
@@ -227,10 +228,10 @@ impl Core {
     ///
     /// A peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A
     /// rank that has finished will be reported, too, unless it cannot exit before its own sends are received.
-    fn never_begins(&mut self, key: (u32, u32), rank: u32) -> bool {
+    fn never_begins(&mut self, key: CollectiveId, rank: u32) -> bool {
         let stays = self.leaving || self.is_kept_by_sends();
         let is_past = stays || self.programs.calls.is_long_over(key) && !self.is_offered(key, rank);
-        self.has_left(key.0 & !1) || self.promised == 0 && is_past
+        self.has_left(key.context & !1) || self.promised == 0 && is_past
     }
 
     /// Returns true if this rank has closed but cannot exit before peers receive what it sends.
@@ -239,11 +240,11 @@ impl Core {
     }
 
     /// Returns true if this peer has offered a message for a collective that only its future knows of.
-    fn is_offered(&mut self, (ctx, tag): (u32, u32), rank: u32) -> bool {
+    fn is_offered(&mut self, id: CollectiveId, rank: u32) -> bool {
         let want = Want {
-            ctx,
+            ctx: id.context,
             source: Some(rank),
-            tag: Some(tag),
+            tag: Some(id.sequence),
         };
         let found = self.matching.peek(want);
         found.is_some_and(|found| matches!(self.messages.get(found.message).body, Body::Offered(_)))
@@ -262,7 +263,11 @@ impl Core {
     }
 
     pub(super) fn is_through(&mut self, rank: u32, header: &Ask) {
-        let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
+        let Some(running) = self
+            .programs
+            .calls
+            .running(CollectiveId::new(header.ctx, header.tag))
+        else {
             return self.end_maker(rank, header);
         };
         if running.sig != header.sig {

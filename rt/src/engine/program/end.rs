@@ -8,6 +8,7 @@ use crate::{
     engine::Core,
     error::ErrorKind,
     ops::{About, Held, Landed, Outcome, Panic},
+    proto::collective_id::CollectiveId,
     proto::wire::OpId,
 };
 
@@ -36,7 +37,7 @@ impl Core {
             if listed.tells && !is_watched {
                 self.programs.lines.unwatched(line);
             }
-            self.leave_slot(index, (key, sig), &mut listed);
+            self.leave_slot(index, key, sig, &mut listed);
         }
         self.programs.calls.end(key, sig, line);
         self.end_doubt();
@@ -97,7 +98,9 @@ impl Core {
         if let Some(tag) = about.tag
             && self.programs.any_revoked()
         {
-            self.programs.calls.was_not_told((about.ctx, tag));
+            self.programs
+                .calls
+                .was_not_told(CollectiveId::new(about.ctx, tag));
         }
     }
 

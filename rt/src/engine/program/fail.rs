@@ -20,6 +20,7 @@ use crate::{
     error::ErrorKind,
     group::Group,
     ops::Life,
+    proto::collective_id::CollectiveId,
     proto::{
         matching::{Envelope, Unexpected, Want},
         wire::{self, Abort, Kind, OpId, Revoke},
@@ -38,7 +39,7 @@ impl super::Programs {
         if self.calls.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
-        self.calls.revoked_kind((ctx, tag?))
+        self.calls.revoked_kind(CollectiveId::new(ctx, tag?))
     }
 
     /// Revokes a context with all its messages. Returns false if it was revoked already.
@@ -74,7 +75,11 @@ impl Core {
         if !has_begun && self.begins_no_more() {
             return Some(ErrorKind::Closed);
         }
-        if let Some(kind) = self.programs.calls.revoked_kind((call.ctx, call.tag)) {
+        if let Some(kind) = self
+            .programs
+            .calls
+            .revoked_kind(CollectiveId::new(call.ctx, call.tag))
+        {
             return Some(kind);
         }
         if self.peers.downs() > 0 {
@@ -83,7 +88,7 @@ impl Core {
                 return Some(Why::Failed(member).kind());
             }
         }
-        let key = (call.ctx, call.tag);
+        let key = CollectiveId::new(call.ctx, call.tag);
         if let Some(stranger) = self.programs.calls.stranger(key, call.sig)
             && call.group.contains(stranger)
         {
@@ -92,7 +97,7 @@ impl Core {
         if !self
             .programs
             .calls
-            .may_be_strange((call.ctx, call.tag), call.sig)
+            .may_be_strange(CollectiveId::new(call.ctx, call.tag), call.sig)
         {
             return None;
         }
@@ -107,14 +112,14 @@ impl Core {
     }
 
     /// Returns the sender of a message for this collective that was not received, if there is one.
-    pub(super) fn left_over(&mut self, (ctx, tag): (u32, u32)) -> Option<u32> {
-        if !self.programs.calls.may_be_early((ctx, tag)) {
+    pub(super) fn left_over(&mut self, id: CollectiveId) -> Option<u32> {
+        if !self.programs.calls.may_be_early(id) {
             return None;
         }
         let any = Want {
-            ctx,
+            ctx: id.context,
             source: None,
-            tag: Some(tag),
+            tag: Some(id.sequence),
         };
         self.matching.peek(any).map(|found| found.envelope.source)
     }
@@ -196,62 +201,63 @@ impl Core {
     pub(in crate::engine) fn void_programs(&mut self, ctx: u32) {
         for index in self.programs.indices() {
             let run = self.programs.get(index);
-            if run.is_some_and(|run| run.key().0 == ctx) {
+            if run.is_some_and(|run| run.key().context == ctx) {
                 self.fail(index, ErrorKind::Revoked);
             }
         }
     }
 
     /// Revokes this collective and all later ones on its communicator.
-    pub(super) fn revoke(&mut self, (ctx, tag): (u32, u32), why: Why) {
-        if self.programs.is_void(ctx) {
+    pub(super) fn revoke(&mut self, id: CollectiveId, why: Why) {
+        if self.programs.is_void(id.context) {
             return;
         }
-        let is_new = self.programs.calls.revoke((ctx, tag), why);
+        let is_new = self.programs.calls.revoke(id, why);
         if let Why::Mismatch(one, other) = why {
-            self.note_pair((ctx, tag), [one, other], is_new);
+            self.note_pair(id, [one, other], is_new);
         }
         if !is_new {
             return;
         }
-        let running = self.programs.calls.running((ctx, tag));
+        let running = self.programs.calls.running(id);
         if running.is_some_and(|running| self.is_awaited(running.run)) {
-            self.programs.calls.was_told((ctx, tag)); // its future will return the reason
+            self.programs.calls.was_told(id); // its future will return the reason
         }
-        if self.has_left(ctx & !1) {
-            self.programs.calls.note_left(ctx);
+        if self.has_left(id.context & !1) {
+            self.programs.calls.note_left(id.context);
         }
         if !matches!(why, Why::Mismatch(..)) {
-            self.spread((ctx, tag), why);
+            self.spread(id, why);
         }
         self.wake_for_words();
         for index in self.programs.indices() {
             let Some(run) = self.programs.get(index) else {
                 continue;
             };
-            let (its_ctx, its_tag) = run.key();
-            if its_ctx == ctx && its_tag == tag {
+            let its = run.key();
+            if its == id {
                 self.fail(index, why.kind());
-            } else if its_ctx == ctx && is_before(tag, its_tag) {
+            } else if its.context == id.context && is_before(id.sequence, its.sequence) {
                 self.fail(index, ErrorKind::Revoked);
             }
         }
-        let waits =
-            |want: &Want| want.ctx == ctx && want.tag.is_some_and(|its| !is_before(its, tag));
+        let waits = |want: &Want| {
+            want.ctx == id.context && want.tag.is_some_and(|its| !is_before(its, id.sequence))
+        };
         for op in self.matching.drain_posted(waits) {
-            let kind = if self.ops.live(op).about.tag == Some(tag) {
+            let kind = if self.ops.live(op).about.tag == Some(id.sequence) {
                 why.kind()
             } else {
                 ErrorKind::Revoked
             };
             self.land(op, Err(kind));
         }
-        self.forget_messages(|its, _| its.ctx == ctx && !is_before(its.tag, tag));
+        self.forget_messages(|its, _| its.ctx == id.context && !is_before(its.tag, id.sequence));
     }
 
     /// Notifies the neighbors that a collective has failed.
-    pub(super) fn spread(&mut self, key: (u32, u32), why: Why) {
-        let Some(group) = self.group_of(key.0) else {
+    pub(super) fn spread(&mut self, key: CollectiveId, why: Why) {
+        let Some(group) = self.group_of(key.context) else {
             return; // this rank does not know the communicator, so no member relies on its news
         };
         let header = why.header(key);
@@ -268,7 +274,7 @@ impl Core {
             return Some(group.clone());
         }
         let runs = self.programs.runs.iter().flatten();
-        let run = runs.into_iter().find(|run| run.key().0 == ctx);
+        let run = runs.into_iter().find(|run| run.key().context == ctx);
         let group = run.map(|run| run.group().clone());
         let is_world = ctx == super::compare::WORLD;
         group.or_else(|| is_world.then(|| Group::First(self.peers.size())))
@@ -276,11 +282,11 @@ impl Core {
 
     /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
     pub(in crate::engine) fn handle_abort(&mut self, rank: u32, header: &Abort) {
-        let key = (header.ctx, header.tag);
-        let is_of_collectives = !key.0.is_multiple_of(2);
-        let member = self.group_of(key.0).map(|group| group.contains(rank));
+        let key = CollectiveId::new(header.ctx, header.tag);
+        let is_of_collectives = !key.context.is_multiple_of(2);
+        let member = self.group_of(key.context).map(|group| group.contains(rank));
         match Why::read(header).filter(|_| is_of_collectives) {
-            Some(_) if member.is_none() => self.hear_early(key.0, rank, Some(*header)),
+            Some(_) if member.is_none() => self.hear_early(key.context, rank, Some(*header)),
             Some(why) if member == Some(true) => {
                 if matches!(why, Why::Finished(who) if who == rank) {
                     self.lose_invited(rank, key);
@@ -318,7 +324,7 @@ impl Core {
         parcel: &Parcel<'_>,
         place: Unexpected,
     ) {
-        let key = (envelope.ctx, envelope.tag);
+        let key = CollectiveId::new(envelope.ctx, envelope.tag);
         let in_vain = || matches!(parcel, Parcel::Bytes(_)) && self.is_left(&envelope);
         if self.programs.calls.revoked_kind(key).is_some() || in_vain() {
             self.matching.withdraw(place);
@@ -342,7 +348,11 @@ impl Core {
 
     /// Returns true if a message is for a collective of a dropped communicator, and that collective is not in flight.
     fn is_left(&self, envelope: &Envelope) -> bool {
-        let running = || self.programs.calls.running((envelope.ctx, envelope.tag));
+        let running = || {
+            self.programs
+                .calls
+                .running(CollectiveId::new(envelope.ctx, envelope.tag))
+        };
         self.has_left(envelope.ctx & !1) && running().is_none()
     }
 
@@ -364,7 +374,9 @@ impl Core {
     #[inline]
     pub(in crate::engine) fn was_early(&mut self, envelope: Envelope) {
         if !envelope.ctx.is_multiple_of(2) {
-            self.programs.calls.was_early((envelope.ctx, envelope.tag));
+            self.programs
+                .calls
+                .was_early(CollectiveId::new(envelope.ctx, envelope.tag));
         }
     }
 
@@ -373,7 +385,7 @@ impl Core {
         if !envelope.ctx.is_multiple_of(2) {
             self.programs
                 .calls
-                .came_early((envelope.ctx, envelope.tag), sig);
+                .came_early(CollectiveId::new(envelope.ctx, envelope.tag), sig);
         }
     }
 
@@ -428,7 +440,8 @@ impl Core {
         if self.programs.is_void(ctx) {
             self.peers.control(rank, &Revoke::new(ctx & !1));
         } else if let Some((tag, why)) = self.programs.calls.revoked_from(ctx) {
-            self.peers.control(rank, &why.header((ctx, tag)));
+            self.peers
+                .control(rank, &why.header(CollectiveId::new(ctx, tag)));
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::{
         Action,
         lists::{Code, Duties, End, FAMILIES, Posted},
     },
+    proto::collective_id::CollectiveId,
     proto::wire,
 };
 
@@ -110,11 +111,11 @@ impl Listed {
 
 impl State {
     /// Creates the state of a program that will run by lists.
-    pub(super) fn list(&mut self, (ctx, tag): (u32, u32), size: usize, tells: bool) -> Box<Listed> {
+    pub(super) fn list(&mut self, id: CollectiveId, size: usize, tells: bool) -> Box<Listed> {
         self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 2);
         Box::new(Listed {
             serial: self.serial,
-            key: (ctx, tag % slots_of(size)),
+            key: (id.context, id.sequence % slots_of(size)),
             posted: None,
             duties: Duties::default(),
             tells,
@@ -264,7 +265,7 @@ impl Engine {
                     return (!self.core.hears_in_order()).then(homeless);
                 };
                 listed.stranger = Some(stranger);
-                let waits = self.core.doubts(stranger, (key, sig));
+                let waits = self.core.doubts(stranger, key, sig);
                 (!waits).then(|| self.core.mismatch_with(stranger))
             }
             // If the peer is not known to be down yet, the driver will report it after this.
@@ -334,7 +335,7 @@ impl Core {
         let next = self.programs.calls.next(ctx);
         // A tag of this slot after all collectives that a peer may still complete.
         let tag = next.wrapping_add((nth + slots - next % slots) % slots);
-        let finished = Why::Finished(self.programs.me).header((ctx, tag));
+        let finished = Why::Finished(self.programs.me).header(CollectiveId::new(ctx, tag));
         for rank in lot.slot.waiting() {
             if self.peers.down(rank).is_none() {
                 self.peers.control(rank, &finished);
@@ -343,13 +344,15 @@ impl Core {
     }
 
     /// Fails the programs of this slot that wait for a peer which has finished before this collective.
-    pub(super) fn lose_invited(&mut self, rank: u32, (ctx, tag): (u32, u32)) {
+    pub(super) fn lose_invited(&mut self, rank: u32, id: CollectiveId) {
         let waits = |run: &Run| {
             let slots = slots_of(run.group.len());
             let listed = run.listed.as_ref();
             run.group.contains(rank)
-                && !is_before(run.key().1, tag)
-                && listed.is_some_and(|it| it.posted.is_some() && it.key == (ctx, tag % slots))
+                && !is_before(run.key().sequence, id.sequence)
+                && listed.is_some_and(|it| {
+                    it.posted.is_some() && it.key == (id.context, id.sequence % slots)
+                })
         };
         for index in self.programs.indices() {
             if self.programs.get(index).is_some_and(|run| waits(run)) {

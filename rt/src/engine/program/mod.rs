@@ -59,6 +59,7 @@ use crate::{
     group::Group,
     offload::{Lens, Program},
     ops::{About, Area, Memory, Pair, Panic, Reducer, Ticket, Work},
+    proto::collective_id::CollectiveId,
     proto::wire::{Ask, OpId},
 };
 
@@ -379,7 +380,11 @@ impl Core {
             Ok(scratch) => (lens, scratch, None),
             Err(wrong) => (Lens::default(), Vec::new(), Some(wrong)),
         };
-        let (key, sig, reducer) = ((call.ctx, call.tag), call.sig, call.reducer.take());
+        let (key, sig, reducer) = (
+            CollectiveId::new(call.ctx, call.tag),
+            call.sig,
+            call.reducer.take(),
+        );
         if self.programs.calls.any_asked() {
             self.programs.calls.forget_asked(key);
         }

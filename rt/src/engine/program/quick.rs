@@ -20,6 +20,7 @@ use crate::{
     engine::{Core, Engine},
     offload::Action,
     ops::{Memory, Pair},
+    proto::collective_id::CollectiveId,
     proto::matching::Want,
 };
 
@@ -163,7 +164,7 @@ impl Engine {
                 return Look::Unusual;
             }
         }
-        let (key, sig) = ((name.ctx, name.tag), call.sig);
+        let (key, sig) = (CollectiveId::new(name.ctx, name.tag), call.sig);
         self.core.programs.calls.note_over(key, sig, call.at);
         run.ended = true;
         Look::Over
@@ -255,7 +256,10 @@ impl Core {
     fn is_calm(&self, call: &RunCall) -> bool {
         !(self.closing | self.leaving | self.ended)
             && (self.peers.downs() == 0 || self.are_all_up(call))
-            && self.programs.calls.is_calm((call.ctx, call.tag))
+            && self
+                .programs
+                .calls
+                .is_calm(CollectiveId::new(call.ctx, call.tag))
     }
 
     #[inline(never)]
@@ -296,7 +300,7 @@ impl Core {
         if self.doomed(call, true).is_none() {
             let me = self.programs.me;
             self.revoke(
-                (call.ctx, call.tag),
+                CollectiveId::new(call.ctx, call.tag),
                 Why::Mismatch(peer.min(me), peer.max(me)),
             );
         }

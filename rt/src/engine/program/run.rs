@@ -10,6 +10,7 @@ use crate::{
     group::Group,
     offload::{Action, Program, Span},
     ops::{About, Memory, Panic, Reducer},
+    proto::collective_id::CollectiveId,
     proto::wire::{Eager, OpId},
 };
 
@@ -125,9 +126,9 @@ impl Run {
         }
     }
 
-    /// Returns the context and the tag of its messages.
-    pub(super) fn key(&self) -> (u32, u32) {
-        (self.about.ctx, self.about.tag.unwrap_or_default())
+    /// Returns the collective that this program carries out.
+    pub(super) fn key(&self) -> CollectiveId {
+        CollectiveId::new(self.about.ctx, self.about.tag.unwrap_or_default())
     }
 
     pub(super) fn group(&self) -> &Group {

@@ -24,6 +24,7 @@ use crate::{
         lower::{Combining, Lowering, Means},
     },
     ops::Reducer,
+    proto::collective_id::CollectiveId,
 };
 
 /// Context, and the number of the slot in it.
@@ -133,7 +134,8 @@ impl Core {
     pub(super) fn leave_slot(
         &mut self,
         index: u32,
-        (key, sig): ((u32, u32), u64),
+        key: CollectiveId,
+        sig: u64,
         listed: &mut Listed,
     ) {
         self.tell_still(key, sig, listed);

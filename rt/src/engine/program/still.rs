@@ -12,6 +12,7 @@ use super::{calls::Why, listed::Listed, run::Run};
 use crate::{
     engine::Core,
     offload::Action,
+    proto::collective_id::CollectiveId,
     proto::wire::{Ask, Kind},
 };
 
@@ -57,14 +58,15 @@ impl Core {
         let (Some(listed), Some(kind)) = (run.listed.as_mut(), &run.failed) else {
             return;
         };
-        let revoked = self.programs.calls.revoked_from(key.0);
-        let (first, why) = revoked.unwrap_or_else(|| (key.1, Why::of(kind, me)));
+        let revoked = self.programs.calls.revoked_from(key.context);
+        let (first, why) = revoked.unwrap_or_else(|| (key.sequence, Why::of(kind, me)));
         for &rank in &peers {
             // The failure first, so that the peer stops putting before it handles `Halt`.
-            if self.programs.is_void(key.0) {
-                self.tell_revoked(rank, key.0);
+            if self.programs.is_void(key.context) {
+                self.tell_revoked(rank, key.context);
             } else {
-                self.peers.control(rank, &why.header((key.0, first)));
+                self.peers
+                    .control(rank, &why.header(CollectiveId::new(key.context, first)));
             }
             self.peers.control(rank, &Ask::new(Kind::Halt, key, sig));
         }
@@ -74,7 +76,7 @@ impl Core {
 
     /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
     pub(in crate::engine) fn handle_halt(&mut self, rank: u32, header: &Ask) {
-        let key = (header.ctx, header.tag);
+        let key = CollectiveId::new(header.ctx, header.tag);
         let running = self.programs.calls.running(key);
         let run = running.and_then(|running| self.programs.get(running.run));
         let run = run.filter(|run| run.group().contains(rank));
@@ -91,7 +93,11 @@ impl Core {
 
     /// Handles the answer of a peer that puts no more for a collective.
     pub(in crate::engine) fn handle_halted(&mut self, rank: u32, header: &Ask) {
-        let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
+        let Some(running) = self
+            .programs
+            .calls
+            .running(CollectiveId::new(header.ctx, header.tag))
+        else {
             return;
         };
         self.note_still(running.run, rank);
@@ -113,7 +119,7 @@ impl Core {
     }
 
     /// Notifies the peers that have asked, because this rank puts no more for the program.
-    pub(super) fn tell_still(&mut self, key: (u32, u32), sig: u64, listed: &mut Listed) {
+    pub(super) fn tell_still(&mut self, key: CollectiveId, sig: u64, listed: &mut Listed) {
         let mut askers = std::mem::take(&mut listed.still.askers);
         askers.retain(|rank| self.peers.down(*rank).is_none());
         for rank in askers {

@@ -14,6 +14,7 @@ use super::calls::Why;
 use crate::{
     buffer::TypeSig,
     engine::Core,
+    proto::collective_id::CollectiveId,
     proto::wire::{self, Base, Kind, Words},
 };
 
@@ -41,17 +42,14 @@ type Pair = [u32; 2];
 /// Two ranks, and what they called.
 type Disagreement = (Pair, Option<Box<[String; 2]>>);
 
-/// Context and tag.
-type Key = (u32, u32);
-
 /// Words for signatures, and for the calls of ranks that disagree.
 pub(super) struct Known {
     /// Words for collectives, by signature.
     named: BTreeMap<u64, Box<str>>,
     /// The pairs of world ranks that disagree in one collective. Several ranks may each see another pair.
-    pairs: BTreeMap<Key, BTreeSet<Pair>>,
+    pairs: BTreeMap<CollectiveId, BTreeSet<Pair>>,
     /// Words for calls of ranks that disagree, by collective and world rank.
-    said: BTreeMap<(Key, u32), Said>,
+    said: BTreeMap<(CollectiveId, u32), Said>,
     /// Futures that wait for words.
     wakers: Vec<Waker>,
 }
@@ -75,7 +73,7 @@ impl Known {
     }
 
     /// Records that two ranks disagree in a collective. Returns true if that was not known, and there is room for it.
-    fn note(&mut self, key: Key, pair: Pair) -> bool {
+    fn note(&mut self, key: CollectiveId, pair: Pair) -> bool {
         // No pair is evicted: as a new one it would be sent to the neighbors again, and come back from them.
         let is_full = self.pairs.len() >= SAID_MAX && !self.pairs.contains_key(&key);
         if is_full {
@@ -86,20 +84,20 @@ impl Known {
     }
 
     /// Returns the pairs that disagree in a collective.
-    fn pairs(&self, key: Key) -> impl Iterator<Item = Pair> {
+    fn pairs(&self, key: CollectiveId) -> impl Iterator<Item = Pair> {
         self.pairs.get(&key).into_iter().flatten().copied()
     }
 
     /// Returns true if a rank disagrees with another one in a collective.
-    fn is_asked(&self, key: Key, rank: u32) -> bool {
+    fn is_asked(&self, key: CollectiveId, rank: u32) -> bool {
         self.pairs(key).any(|pair| pair.contains(&rank))
     }
 
-    fn whole(&self, key: Key, rank: u32) -> Option<&str> {
+    fn whole(&self, key: CollectiveId, rank: u32) -> Option<&str> {
         self.said.get(&(key, rank))?.whole.as_deref()
     }
 
-    fn place(&mut self, key: Key, rank: u32) -> Option<&mut Said> {
+    fn place(&mut self, key: CollectiveId, rank: u32) -> Option<&mut Said> {
         let is_full = self.said.len() >= SAID_MAX;
         if is_full && !self.said.contains_key(&(key, rank)) {
             return None;
@@ -153,9 +151,9 @@ impl Core {
 
     /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the words for both calls as
     /// far as they are known.
-    pub(super) fn note_pair(&mut self, key: Key, pair: Pair, is_new: bool) {
-        let first = self.programs.calls.revoked_from(key.0);
-        let is_first = first.is_some_and(|(tag, _)| tag == key.1);
+    pub(super) fn note_pair(&mut self, key: CollectiveId, pair: Pair, is_new: bool) {
+        let first = self.programs.calls.revoked_from(key.context);
+        let is_first = first.is_some_and(|(tag, _)| tag == key.sequence);
         let is_noted = is_first && self.programs.words.note(key, pair);
         if is_new || is_noted {
             // Before the words: neighbors believe only those of ranks that they know to disagree.
@@ -170,7 +168,7 @@ impl Core {
     }
 
     /// Tells the neighbors what this rank has called, if it is one of two that disagree and has not said so before.
-    pub(super) fn say_own(&mut self, key: Key) {
+    pub(super) fn say_own(&mut self, key: CollectiveId) {
         let me = self.programs.me;
         let words = &self.programs.words;
         if !words.is_asked(key, me) || words.whole(key, me).is_some() {
@@ -188,7 +186,10 @@ impl Core {
     }
 
     /// Returns the signature and the source line of a collective that this rank has called.
-    pub(super) fn called(&mut self, key: Key) -> Option<(u64, &'static Location<'static>)> {
+    pub(super) fn called(
+        &mut self,
+        key: CollectiveId,
+    ) -> Option<(u64, &'static Location<'static>)> {
         if let Some(running) = self.programs.calls.running(key) {
             let run = self.programs.get(running.run)?;
             return Some((running.sig, run.about.at));
@@ -197,8 +198,8 @@ impl Core {
     }
 
     /// Sends the words for a rank's call to the neighbors.
-    fn pass_on(&mut self, key: Key, rank: u32) {
-        if let Some(group) = self.group_of(key.0) {
+    fn pass_on(&mut self, key: CollectiveId, rank: u32) {
+        if let Some(group) = self.group_of(key.context) {
             let neighbors = super::fail::neighbours(&group, self.programs.me);
             self.say_to(neighbors, key, rank);
             self.wake_for_words();
@@ -206,7 +207,12 @@ impl Core {
     }
 
     /// Sends the words for a rank's call to `peers`, if they are known.
-    fn say_to(&mut self, peers: impl IntoIterator<Item = u32> + Clone, key: Key, rank: u32) {
+    fn say_to(
+        &mut self,
+        peers: impl IntoIterator<Item = u32> + Clone,
+        key: CollectiveId,
+        rank: u32,
+    ) {
         let Some(text) = self.programs.words.whole(key, rank).map(str::to_owned) else {
             return;
         };
@@ -229,6 +235,7 @@ impl Core {
             if group.len() > TOLD_MAX {
                 continue;
             }
+            let id = CollectiveId::new(ctx, tag);
             let me = self.programs.me;
             let others: Vec<u32> = group.members().filter(|rank| *rank != me).collect();
             for rank in &others {
@@ -236,16 +243,16 @@ impl Core {
                     self.tell_revoked(*rank, ctx);
                 }
             }
-            self.say_to(others.iter().copied(), (ctx, tag), one);
-            self.say_to(others.iter().copied(), (ctx, tag), other);
+            self.say_to(others.iter().copied(), id, one);
+            self.say_to(others.iter().copied(), id, other);
         }
     }
 
     /// Handles a peer's words for a rank's call. Only members are believed, and only about ranks that disagree.
     pub(in crate::engine) fn handle_words(&mut self, by: u32, header: &Words) {
-        let (key, rank) = ((header.ctx, header.tag), header.rank);
-        let group = self.group_of(key.0);
-        if group.is_none() && !self.has_left(key.0 & !1) {
+        let (key, rank) = (CollectiveId::new(header.ctx, header.tag), header.rank);
+        let group = self.group_of(key.context);
+        if group.is_none() && !self.has_left(key.context & !1) {
             // This rank does not have the communicator yet. The words are used once it does.
             let said = self.programs.words.place(key, rank);
             said.map(|said| said.take(header));
@@ -299,11 +306,11 @@ impl Core {
 
     /// Returns the pair of ranks that errors name. A pair that can still say what it called comes before one of which a rank has
     /// left.
-    fn named_pair(&self, ctx: u32) -> Option<(Key, Pair)> {
+    fn named_pair(&self, ctx: u32) -> Option<(CollectiveId, Pair)> {
         let (tag, Why::Mismatch(one, other)) = self.programs.calls.revoked_from(ctx)? else {
             return None;
         };
-        let (key, words) = ((ctx, tag), &self.programs.words);
+        let (key, words) = (CollectiveId::new(ctx, tag), &self.programs.words);
         let never_says =
             |rank: &u32| self.peers.down(*rank).is_some() && words.whole(key, *rank).is_none();
         let best = words
@@ -336,7 +343,7 @@ fn shortened(text: &str) -> String {
 
 impl Words {
     /// Splits the words for a rank's call into messages.
-    fn all((ctx, tag): Key, rank: u32, text: &[u8]) -> impl Iterator<Item = Self> {
+    fn all(id: CollectiveId, rank: u32, text: &[u8]) -> impl Iterator<Item = Self> {
         let parts = text.chunks(wire::WORDS_LEN).take(wire::WORDS_PARTS);
         let count = parts.len();
         parts.zip(0_u8..).map(move |(part, at)| {
@@ -344,8 +351,8 @@ impl Words {
             bytes[..part.len()].copy_from_slice(part);
             Self {
                 base: Base::new(Kind::Words),
-                ctx,
-                tag,
+                ctx: id.context,
+                tag: id.sequence,
                 rank,
                 part: at,
                 parts: u8::try_from(count).unwrap_or(u8::MAX),
@@ -359,10 +366,10 @@ impl Words {
 
 #[cfg(test)]
 mod tests {
-    use super::{Said, Words, shortened, wire};
+    use super::{CollectiveId, Said, Words, shortened, wire};
 
     fn said(text: &str, order: impl Iterator<Item = usize>) -> Option<Box<str>> {
-        let parts: Vec<Words> = Words::all((3, 7), 1, text.as_bytes()).collect();
+        let parts: Vec<Words> = Words::all(CollectiveId::new(3, 7), 1, text.as_bytes()).collect();
         let mut said = Said::default();
         for at in order {
             said.take(&parts[at % parts.len()]);
@@ -392,7 +399,9 @@ mod tests {
 
     #[test]
     fn forged_parts_are_refused() {
-        let mut header = Words::all((3, 7), 1, b"barrier").next().expect("one part");
+        let mut header = Words::all(CollectiveId::new(3, 7), 1, b"barrier")
+            .next()
+            .expect("one part");
         for (part, parts, len) in [(1, 1, 7), (0, 200, 7), (9, 200, 7), (0, 1, 255), (0, 0, 7)] {
             (header.part, header.parts, header.len) = (part, parts, len);
             let mut said = Said::default();

@@ -19,6 +19,7 @@ use crate::{
     engine::waiting::Waiting,
     error::ErrorKind,
     group::Group,
+    proto::collective_id::CollectiveId,
     proto::{
         agree::{Agree, Letter, Ranks, Say, Value},
         wire::{self, Ask, Base, DOWN_WORDS, Kind},
@@ -278,7 +279,7 @@ impl Core {
             if once && before == Some(round) {
                 continue;
             }
-            let ask = Ask::new(Kind::Ask, (*ctx, round), 0);
+            let ask = Ask::new(Kind::Ask, CollectiveId::new(*ctx, round), 0);
             for rank in agreement.awaited() {
                 peers.control(rank, &ask);
                 asked = true;
@@ -300,7 +301,7 @@ impl Core {
         let calls = agreement.is_some_and(|it| it.machine.is_under_way());
         let stays = self.leaving && self.promised == 0 || self.is_kept_by_sends();
         if !calls && (self.has_left(header.ctx) || stays) {
-            let key = (header.ctx, header.tag);
+            let key = CollectiveId::new(header.ctx, header.tag);
             self.peers
                 .control(rank, &Ask::new(Kind::Over, key, header.sig));
         }

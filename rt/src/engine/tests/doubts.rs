@@ -15,6 +15,7 @@ use crate::{
     offload::{Action, Buffer, Builder, Lens, Program},
     ops::{About, Pair},
     proto::agree::Value,
+    proto::collective_id::CollectiveId,
 };
 
 type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
@@ -99,7 +100,7 @@ fn pass(world: &mut World, on: usize, tag: u32) {
 /// Lets the rank `on` wait for a plain message of an agreement.
 fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     let engine = &mut world.engines[on];
-    engine.core.agree_in((COLLECTIVES, tag));
+    engine.core.agree_in(CollectiveId::new(COLLECTIVES, tag));
     let about = About {
         ctx: COLLECTIVES,
         ..about(Some(from), Some(tag))
@@ -135,7 +136,9 @@ fn who_waits_behind_an_agreement_of_its_own_asks_for_that_alone() {
     world.run_for(10 * TICK);
     assert!(ended(&mut world, 0, &later).is_none(), "rank 1 will come");
     // Now rank 0 has left the agreement, without sending what rank 1 waits for.
-    world.engines[0].core.agree_no_more((COLLECTIVES, 7));
+    world.engines[0]
+        .core
+        .agree_no_more(CollectiveId::new(COLLECTIVES, 7));
     assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let kind = ended(&mut world, 0, &later);

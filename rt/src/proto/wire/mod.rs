@@ -5,6 +5,7 @@
 
 mod failing;
 
+use crate::proto::collective_id::CollectiveId;
 use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
@@ -256,11 +257,11 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    pub(crate) fn new(kind: Kind, (ctx, tag): (u32, u32), sig: u64) -> Self {
+    pub(crate) fn new(kind: Kind, id: CollectiveId, sig: u64) -> Self {
         Self {
             base: Base::new(kind),
-            ctx,
-            tag,
+            ctx: id.context,
+            tag: id.sequence,
             sig,
         }
     }

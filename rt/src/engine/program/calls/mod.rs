@@ -13,6 +13,7 @@ use std::{
 
 use crate::{
     error::ErrorKind,
+    proto::collective_id::CollectiveId,
     proto::wire::{self, Abort, Base, Kind},
 };
 
@@ -35,25 +36,22 @@ const DISPLACED_MASK: u32 = (1 << 16) - 1;
 /// Questions that are kept. A rank gets them from its neighbors and a few other ranks.
 const ASKED_MAX: usize = 64;
 
-/// Context and tag.
-type Key = (u32, u32);
-
 pub(super) struct Calls {
     /// Collectives in flight, sorted by key. There are few, and new ones are usually last.
-    running: Vec<(Key, Running)>,
+    running: Vec<(CollectiveId, Running)>,
     /// Completed collectives. The key of each gives its place, where it stays until another one replaces it. Empty until the
     /// first.
     over: Vec<Option<Over>>,
     /// By context, the last collective whose place was taken by another communicator's, or by one that ended late.
     displaced: BTreeMap<u32, u32>,
     /// Unexpected messages of collectives, sorted by key.
-    early: Vec<(Key, Early)>,
+    early: Vec<(CollectiveId, Early)>,
     /// Ranks that have asked for collectives which this rank has not begun, with their signatures.
-    asked: VecDeque<(Key, u32, u64)>,
+    asked: VecDeque<(CollectiveId, u32, u64)>,
     /// Collectives in which this rank agrees with others by plain messages.
-    pub(super) agreeing: Vec<Key>,
+    pub(super) agreeing: Vec<CollectiveId>,
     /// Ranks that were asked whether they will take part in such a collective.
-    pub(super) makers_asked: Vec<(u32, Key)>,
+    pub(super) makers_asked: Vec<(u32, CollectiveId)>,
     /// Revoked communicators, by context.
     revoked: BTreeMap<u32, Revoked>,
     /// Revoked communicators that this rank has dropped, the oldest first.
@@ -63,7 +61,7 @@ pub(super) struct Calls {
 /// A completed collective, with its signature and its source line.
 #[derive(Clone, Copy)]
 struct Over {
-    key: Key,
+    key: CollectiveId,
     sig: u64,
     at: &'static Location<'static>,
 }
@@ -119,12 +117,12 @@ impl Calls {
         }
     }
 
-    pub(super) fn begin(&mut self, key: Key, sig: u64, run: u32) {
+    pub(super) fn begin(&mut self, key: CollectiveId, sig: u64, run: u32) {
         let at = self.running.partition_point(|(other, _)| *other <= key);
         self.running.insert(at, (key, Running { sig, run }));
     }
 
-    pub(super) fn end(&mut self, key: Key, sig: u64, at: &'static Location<'static>) {
+    pub(super) fn end(&mut self, key: CollectiveId, sig: u64, at: &'static Location<'static>) {
         if let Ok(at) = self.running.binary_search_by_key(&key, |(key, _)| *key) {
             self.running.remove(at);
         }
@@ -132,22 +130,28 @@ impl Calls {
     }
 
     /// Records a completed collective. It need not have been recorded as in flight.
-    pub(super) fn note_over(&mut self, key: Key, sig: u64, at: &'static Location<'static>) {
+    pub(super) fn note_over(
+        &mut self,
+        key: CollectiveId,
+        sig: u64,
+        at: &'static Location<'static>,
+    ) {
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
         }
-        if key.1 & DISPLACED_MASK == 0 {
+        if key.sequence & DISPLACED_MASK == 0 {
             self.forget_displaced(key);
         }
         let before = self.over[place(key)].replace(Over { key, sig, at });
-        let is_news = |(ctx, tag): Key| ctx != key.0 || is_before(key.1, tag);
-        if let Some((ctx, tag)) = before
+        let is_news =
+            |id: CollectiveId| id.context != key.context || is_before(key.sequence, id.sequence);
+        if let Some(id) = before
             .map(|other| other.key)
             .filter(|other| is_news(*other))
         {
-            let last = self.displaced.entry(ctx).or_insert(tag);
-            if is_before(*last, tag) {
-                *last = tag;
+            let last = self.displaced.entry(id.context).or_insert(id.sequence);
+            if is_before(*last, id.sequence) {
+                *last = id.sequence;
             }
         }
     }
@@ -155,15 +159,16 @@ impl Calls {
     /// Removes a displaced collective that is much older than this one. Its number alone shows that it is complete. If it stayed,
     /// numbers could wrap around to it.
     #[cold]
-    fn forget_displaced(&mut self, (ctx, tag): Key) {
-        let is_old =
-            |last: &u32| is_before(*last, tag) && tag.wrapping_sub(*last) as usize > OVER_MAX;
-        if self.displaced.get(&ctx).is_some_and(is_old) {
-            self.displaced.remove(&ctx);
+    fn forget_displaced(&mut self, id: CollectiveId) {
+        let is_old = |last: &u32| {
+            is_before(*last, id.sequence) && id.sequence.wrapping_sub(*last) as usize > OVER_MAX
+        };
+        if self.displaced.get(&id.context).is_some_and(is_old) {
+            self.displaced.remove(&id.context);
         }
     }
 
-    pub(super) fn running(&self, key: Key) -> Option<Running> {
+    pub(super) fn running(&self, key: CollectiveId) -> Option<Running> {
         let at = self.running.binary_search_by_key(&key, |(key, _)| *key);
         at.ok().map(|at| self.running[at].1)
     }
@@ -172,23 +177,23 @@ impl Calls {
     pub(super) fn running_of(&self, ctx: u32) -> Vec<u32> {
         let running = self.running.iter().map(|(key, _)| *key);
         running
-            .filter(|(of, _)| *of == ctx)
-            .map(|(_, tag)| tag)
+            .filter(|id| id.context == ctx)
+            .map(|id| id.sequence)
             .collect()
     }
 
     /// Returns true if this collective is complete and still remembered.
-    pub(super) fn is_over(&self, key: Key) -> bool {
+    pub(super) fn is_over(&self, key: CollectiveId) -> bool {
         self.sig_of_over(key).is_some()
     }
 
     /// Returns the signature of a completed collective if it is still remembered.
-    pub(super) fn sig_of_over(&self, key: Key) -> Option<u64> {
+    pub(super) fn sig_of_over(&self, key: CollectiveId) -> Option<u64> {
         self.over(key).map(|(sig, _)| sig)
     }
 
     /// Returns the signature and the source line of a completed collective if it is still remembered.
-    pub(super) fn over(&self, key: Key) -> Option<(u64, &'static Location<'static>)> {
+    pub(super) fn over(&self, key: CollectiveId) -> Option<(u64, &'static Location<'static>)> {
         let over = (*self.over.get(place(key))?)?;
         (over.key == key).then_some((over.sig, over.at))
     }
@@ -197,28 +202,31 @@ impl Calls {
     ///
     /// Call it only for a collective that is neither in flight nor remembered. A collective that only its future knows may be
     /// meant. Such a one has sent all its messages.
-    pub(super) fn is_long_over(&self, (ctx, tag): Key) -> bool {
-        let displaced = self.displaced.get(&ctx);
-        if displaced.is_some_and(|last| !is_before(*last, tag)) {
+    pub(super) fn is_long_over(&self, id: CollectiveId) -> bool {
+        let displaced = self.displaced.get(&id.context);
+        if displaced.is_some_and(|last| !is_before(*last, id.sequence)) {
             return true;
         }
-        let next = self.next(ctx);
-        is_before(tag, next) && next.wrapping_sub(tag) as usize > OVER_MAX
+        let next = self.next(id.context);
+        is_before(id.sequence, next) && next.wrapping_sub(id.sequence) as usize > OVER_MAX
     }
 
     /// Returns the number after that of the last known collective of this context.
     pub(super) fn next(&self, ctx: u32) -> u32 {
         let over = self.over.iter().flatten().map(|over| over.key);
         let running = self.running.iter().map(|(key, _)| *key);
-        let displaced = self.displaced.get(&ctx).map(|tag| (ctx, *tag));
+        let displaced = self
+            .displaced
+            .get(&ctx)
+            .map(|tag| CollectiveId::new(ctx, *tag));
         let keys = over.chain(running).chain(displaced);
-        let tags = keys.filter(|(of, _)| *of == ctx).map(|(_, tag)| tag);
+        let tags = keys.filter(|id| id.context == ctx).map(|id| id.sequence);
         let last = tags.reduce(|last, tag| if is_before(last, tag) { tag } else { last });
         last.map_or(0, |last| last.wrapping_add(1))
     }
 
     /// Records that a rank has asked for a collective which this rank has not begun.
-    pub(super) fn was_asked(&mut self, key: Key, rank: u32, sig: u64) {
+    pub(super) fn was_asked(&mut self, key: CollectiveId, rank: u32, sig: u64) {
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
         }
@@ -231,18 +239,18 @@ impl Calls {
     }
 
     /// Returns a rank that has asked about this collective with another signature.
-    pub(super) fn stranger(&self, key: Key, sig: u64) -> Option<u32> {
-        let is_strange = |&&(of, _, its): &&(Key, u32, u64)| of == key && its != sig;
+    pub(super) fn stranger(&self, key: CollectiveId, sig: u64) -> Option<u32> {
+        let is_strange = |&&(of, _, its): &&(CollectiveId, u32, u64)| of == key && its != sig;
         self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank)
     }
 
     /// Forgets the questions about a collective that this rank begins. The ranks that asked get its messages.
-    pub(super) fn forget_asked(&mut self, key: Key) {
+    pub(super) fn forget_asked(&mut self, key: CollectiveId) {
         self.asked.retain(|(of, ..)| *of != key);
     }
 
     /// Records that a message for a collective is stored.
-    pub(super) fn came_early(&mut self, key: Key, sig: u64) {
+    pub(super) fn came_early(&mut self, key: CollectiveId, sig: u64) {
         match self.early.binary_search_by_key(&key, |(key, _)| *key) {
             Ok(at) => {
                 let early = &mut self.early[at].1;
@@ -257,7 +265,7 @@ impl Calls {
     }
 
     /// Records that a stored message has left the store.
-    pub(super) fn was_early(&mut self, key: Key) {
+    pub(super) fn was_early(&mut self, key: CollectiveId) {
         if let Ok(at) = self.early.binary_search_by_key(&key, |(key, _)| *key) {
             self.early[at].1.stored -= 1;
             if self.early[at].1.stored == 0 {
@@ -273,7 +281,7 @@ impl Calls {
 
     /// Returns true if messages may be stored for this collective.
     #[inline]
-    pub(super) fn may_be_early(&self, key: Key) -> bool {
+    pub(super) fn may_be_early(&self, key: CollectiveId) -> bool {
         self.any_early()
             && self
                 .early
@@ -283,7 +291,7 @@ impl Calls {
 
     /// Returns true if a message with another signature may be stored for this collective.
     #[inline]
-    pub(super) fn may_be_strange(&self, key: Key, sig: u64) -> bool {
+    pub(super) fn may_be_strange(&self, key: CollectiveId, sig: u64) -> bool {
         let at = self.early.binary_search_by_key(&key, |(key, _)| *key);
         at.is_ok_and(|at| self.early[at].1.mixed || self.early[at].1.sig != sig)
     }
@@ -291,8 +299,8 @@ impl Calls {
     /// Returns true if this collective can begin without a check: no message for it is stored, and its communicator is not
     /// revoked.
     #[inline]
-    pub(super) fn is_calm(&self, key: Key) -> bool {
-        let revoked = self.any_revoked() && self.is_revoked(key.0);
+    pub(super) fn is_calm(&self, key: CollectiveId) -> bool {
+        let revoked = self.any_revoked() && self.is_revoked(key.context);
         !revoked && !self.may_be_early(key)
     }
 
@@ -324,17 +332,17 @@ impl Calls {
     }
 
     /// Revokes this collective and all later ones of its context. Returns false if that was known.
-    pub(super) fn revoke(&mut self, (ctx, tag): Key, why: Why) -> bool {
-        let before = self.revoked_from(ctx);
+    pub(super) fn revoke(&mut self, id: CollectiveId, why: Why) -> bool {
+        let before = self.revoked_from(id.context);
         let new = before.is_none_or(|(first, known)| {
-            is_before(tag, first) || tag == first && why.is_sooner_than(known)
+            is_before(id.sequence, first) || id.sequence == first && why.is_sooner_than(known)
         });
         if new {
-            let revoked = self.revoked.entry(ctx).or_default();
-            revoked.from = Some((tag, why));
+            let revoked = self.revoked.entry(id.context).or_default();
+            revoked.from = Some((id.sequence, why));
             revoked.untold |= match why {
                 Why::Mismatch(..) => {
-                    !matches!(before, Some((first, Why::Mismatch(..))) if first == tag)
+                    !matches!(before, Some((first, Why::Mismatch(..))) if first == id.sequence)
                 }
                 // A failed rank is reported once: it need not be reported again for an earlier collective.
                 Why::Failed(_) => !matches!(before, Some((_, Why::Failed(_)))),
@@ -346,8 +354,8 @@ impl Calls {
 
     /// Returns the error for a call on a revoked communicator. If this rank has completed the collective in which two ranks
     /// disagreed or one failed, its next call names those ranks.
-    pub(super) fn tell_why(&mut self, (ctx, _): Key, kind: ErrorKind) -> ErrorKind {
-        let Some(revoked) = self.revoked.get_mut(&ctx) else {
+    pub(super) fn tell_why(&mut self, id: CollectiveId, kind: ErrorKind) -> ErrorKind {
+        let Some(revoked) = self.revoked.get_mut(&id.context) else {
             return kind;
         };
         let told = !mem::take(&mut revoked.untold);
@@ -377,16 +385,17 @@ impl Calls {
     }
 
     /// Records that a call has returned the reason of a revoked communicator.
-    pub(super) fn was_told(&mut self, (ctx, _): Key) {
-        if let Some(revoked) = self.revoked.get_mut(&ctx) {
+    pub(super) fn was_told(&mut self, id: CollectiveId) {
+        if let Some(revoked) = self.revoked.get_mut(&id.context) {
             revoked.untold = false;
         }
     }
 
     /// Records that the future of a call was dropped before it could return that two ranks disagreed in it.
-    pub(super) fn was_not_told(&mut self, (ctx, tag): Key) {
-        if let Some(revoked) = self.revoked.get_mut(&ctx) {
-            let is_it = matches!(revoked.from, Some((first, Why::Mismatch(..))) if first == tag);
+    pub(super) fn was_not_told(&mut self, id: CollectiveId) {
+        if let Some(revoked) = self.revoked.get_mut(&id.context) {
+            let is_it =
+                matches!(revoked.from, Some((first, Why::Mismatch(..))) if first == id.sequence);
             revoked.untold |= is_it;
         }
     }
@@ -396,14 +405,14 @@ impl Calls {
     }
 
     /// Returns the error for this collective if it is revoked.
-    pub(super) fn revoked_kind(&self, (ctx, tag): Key) -> Option<ErrorKind> {
-        if self.is_void(ctx) {
+    pub(super) fn revoked_kind(&self, id: CollectiveId) -> Option<ErrorKind> {
+        if self.is_void(id.context) {
             return Some(ErrorKind::Revoked);
         }
-        let (first, why) = self.revoked_from(ctx)?;
-        match tag {
-            _ if is_before(tag, first) => None,
-            _ if tag == first => Some(why.kind()),
+        let (first, why) = self.revoked_from(id.context)?;
+        match id.sequence {
+            _ if is_before(id.sequence, first) => None,
+            _ if id.sequence == first => Some(why.kind()),
             _ => Some(ErrorKind::Revoked),
         }
     }
@@ -435,8 +444,9 @@ impl Calls {
 
 /// Returns the place of a completed collective. Consecutive collectives, and those of consecutive communicators, have different
 /// places.
-fn place((ctx, tag): Key) -> usize {
-    (tag as usize).wrapping_add((ctx as usize).wrapping_mul(OVER_MAX / 16 + 1)) % OVER_MAX
+fn place(id: CollectiveId) -> usize {
+    (id.sequence as usize).wrapping_add((id.context as usize).wrapping_mul(OVER_MAX / 16 + 1))
+        % OVER_MAX
 }
 
 /// Returns true if a number is before another one. Numbers of collectives wrap around.
@@ -487,7 +497,7 @@ impl Why {
     }
 
     /// Returns the message that reports this reason.
-    pub(super) fn header(self, (ctx, tag): Key) -> Abort {
+    pub(super) fn header(self, id: CollectiveId) -> Abort {
         let (why, rank, other) = match self {
             Self::Failed(rank) => (wire::WHY_FAILED, rank, 0),
             Self::Finished(rank) => (wire::WHY_FINISHED, rank, 0),
@@ -496,8 +506,8 @@ impl Why {
         };
         Abort {
             base: Base::new(Kind::Abort),
-            ctx,
-            tag,
+            ctx: id.context,
+            tag: id.sequence,
             why,
             rank,
             other,
