@@ -104,7 +104,7 @@ impl Portals {
             Some((rank, Label::Bye(how))) => self.lose(rank, how),
             Some((rank, Label::Message(header))) => {
                 let len = event.mlength.saturating_sub(Label::padding(bits).into());
-                self.hand_over(rank, got, (usize::from(header), len), sink);
+                self.hand_over(rank, got, usize::from(header), len, sink);
             }
         }
     }
@@ -137,13 +137,7 @@ impl Portals {
     }
 
     /// Passes a message to the sink. `len` is the length of header and body together.
-    fn hand_over(
-        &self,
-        from: u32,
-        got: &Got,
-        (header_len, len): (usize, u64),
-        sink: &mut dyn Sink,
-    ) {
+    fn hand_over(&self, from: u32, got: &Got, header_len: usize, len: u64, sink: &mut dyn Sink) {
         let (event, slabs) = (&got.event, &self.ground.rails[got.rail as usize].slabs);
         let from = driver::Peer(from);
         self.ground.counters.all.messages_received.add(1);

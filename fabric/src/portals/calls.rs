@@ -315,7 +315,7 @@ impl Ni {
     /// Binds a descriptor for a range, or for all memory. Each of its operations posts one completion event to `eq`.
     pub(super) fn md_bind(&self, memory: Option<LocalRange>, eq: Eq) -> Result<Md> {
         let profile = self.profile();
-        let (start, len) = span(memory, profile);
+        let AddressRange { start, len } = span(memory, profile);
         let mut md = Bytes::default();
         md.put(0, 8, start);
         md.put(8, 8, len);
@@ -482,15 +482,33 @@ fn check_handle(place: &Bytes, profile: &Profile) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 
-pub(super) fn span(memory: Option<LocalRange>, profile: &Profile) -> (u64, u64) {
-    match memory {
-        // The library reads and writes there, so the address is exposed to it.
-        Some(range) => (
-            range.start().as_ptr().expose_provenance() as u64,
-            range.len() as u64,
-        ),
-        None => (0, profile.any.size),
+/// Memory of this process, as the library takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AddressRange {
+    pub(super) start: u64,
+    /// Length in bytes, or the number of segments that are listed there.
+    pub(super) len: u64,
+}
+
+impl AddressRange {
+    pub(super) const EMPTY: Self = Self { start: 0, len: 0 };
+
+    /// Exposes the address of a range to the library, which reads and writes there.
+    pub(super) fn exposed(range: LocalRange) -> Self {
+        Self {
+            start: range.start().as_ptr().expose_provenance() as u64,
+            len: range.len() as u64,
+        }
     }
+}
+
+/// Returns the given memory, or all memory of the process.
+pub(super) fn span(memory: Option<LocalRange>, profile: &Profile) -> AddressRange {
+    let all = AddressRange {
+        start: 0,
+        len: profile.any.size,
+    };
+    memory.map_or(all, AddressRange::exposed)
 }
 
 fn narrow(number: u64) -> u32 {

@@ -192,7 +192,7 @@ impl PortalsConfig {
 }
 
 /// Returns the capabilities, which are the same at every rank.
-pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), rails: usize) -> Caps {
+pub(super) fn caps(ni: &Ni, body_max: usize, tags: Option<usize>, rails: usize) -> Caps {
     let triggered_max = lists::room(ni);
     let gets_little = ni.wire.get_most < ni.limits.max_msg_size;
     Caps {

@@ -71,7 +71,7 @@ impl Prepared {
         let places = places.map(|(address, others)| [vec![address.first_place()], others].concat());
         let longest = ground.rails.iter().map(|rail| rail.ni.limits.max_msg_size);
         let piece_max = longest.min().unwrap_or(0);
-        let rails = Rails::new(ground.rails.len(), places.collect(), (speeds, piece_max));
+        let rails = Rails::new(ground.rails.len(), places.collect(), speeds, piece_max);
         let per_peer = size_of::<Peer>()
             + (1 + ground.rails.len()) * Words::LEN
             + rails.peer_len()

@@ -5,7 +5,7 @@
 )]
 
 use super::{
-    calls::{Ct, Me, Ni, Refused, Result, span},
+    calls::{AddressRange, Ct, Me, Ni, Refused, Result, span},
     event::Process,
     layout::Bytes,
     profile::Profile,
@@ -25,8 +25,7 @@ pub(super) struct Entry {
 /// A list entry in the form of the library.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawEntry {
-    /// Start address, and length in bytes.
-    pub(super) memory: (u64, u64),
+    pub(super) memory: AddressRange,
     pub(super) options: u32,
     pub(super) match_bits: u64,
     pub(super) ignore_bits: u64,
@@ -83,7 +82,7 @@ impl Ni {
     pub(super) fn append_raw(&self, pt: u32, entry: &RawEntry, user: u64) -> Result<Me> {
         let profile = self.profile();
         let layout = &profile.layout;
-        let (start, len) = entry.memory;
+        let AddressRange { start, len } = entry.memory;
         let mut me = Bytes::default();
         me.put(0, 8, start);
         me.put(8, 8, len);
@@ -117,15 +116,20 @@ impl Ni {
     pub(super) fn append_segments(
         &self,
         pt: u32,
-        (segments, count): (LocalRange, u64),
-        (from, match_bits): (Process, u64),
+        segments: LocalRange,
+        count: u64,
+        from: Process,
+        match_bits: u64,
         user: u64,
     ) -> Result<Me> {
         let profile = self.profile();
-        let (start, _) = span(Some(segments), profile);
+        let memory = AddressRange {
+            len: count,
+            ..AddressRange::exposed(segments)
+        };
         let kind = EntryKind::Once { from };
         let raw = RawEntry {
-            memory: (start, count),
+            memory,
             options: kind.options(profile) | profile.options.me_iovec,
             match_bits,
             ignore_bits: 0,
@@ -141,7 +145,7 @@ impl Ni {
     pub(super) fn redirect(&self, pt: u32) -> Result<()> {
         let options = &self.profile().options;
         let entry = RawEntry {
-            memory: (0, 0),
+            memory: AddressRange::EMPTY,
             // The entry admits neither puts nor gets, so every operation fails on it.
             options: options.me_event_link_disable
                 | options.me_event_unlink_disable

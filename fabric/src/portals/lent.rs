@@ -191,7 +191,7 @@ impl Portals {
         let segments = lent.write_segments(at, &offer);
         let user = lent.entries[at as usize].user(at);
         let (ni, pt) = (&self.ground.ni, self.address.tables.eager);
-        let appended = ni.append_segments(pt, (segments, SEGMENTS), (process, bits), user);
+        let appended = ni.append_segments(pt, segments, SEGMENTS, process, bits, user);
         let Ok(me) = appended else {
             lent.free.push(at);
             return false;
@@ -279,11 +279,7 @@ pub(super) const fn is_lent(user: u64) -> bool {
 ///
 /// The adapter cannot match if the library accesses memory after its entry is unlinked, or if operations to dead processes never
 /// complete. With several rails, a message might arrive by another rail than the one with its entry.
-pub(super) fn least(
-    ni: &Ni,
-    wanted: Option<usize>,
-    (rails, compat): (usize, bool),
-) -> Option<usize> {
+pub(super) fn least(ni: &Ni, wanted: Option<usize>, rails: usize, compat: bool) -> Option<usize> {
     let whole = ni.moves_alone && ni.ends_to_dead && ni.wire.flawed.is_none();
     let one = rails == 1 && !compat;
     let fits = u64::from(ni.limits.max_iovecs) >= SEGMENTS && room(&ni.limits) > 0;

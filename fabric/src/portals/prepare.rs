@@ -102,12 +102,12 @@ impl Prepared {
             .into_iter()
             .try_for_each(|table| small(table).map(drop))?;
         let (pool, nonce) = (Pool::new()?, nonce());
-        let tags = lent::least(&ni, config.tags, (rails.len(), config.compat.is_some()));
+        let tags = lent::least(&ni, config.tags, rails.len(), config.compat.is_some());
         let ground = Ground {
-            queues: Queues::new(&rails, lists, (config.helper, &counters))?,
+            queues: Queues::new(&rails, lists, config.helper, &counters)?,
             lists,
             pool,
-            exports: Exports::new(&ni, (tables.rdma, nonce), &counters)?,
+            exports: Exports::new(&ni, tables.rdma, nonce, &counters)?,
             // Some libraries need one empty place to tell a full queue from an empty one.
             credits: (config.events - 1).min(ni.wire.at_once),
             counters,
@@ -127,7 +127,7 @@ impl Prepared {
             speeds: rails::speeds(&config.interfaces),
             caps: Caps {
                 eager_max: config.compat.is_some().then_some(body_max),
-                ..caps(&ground.ni, (body_max, tags), ground.rails.len())
+                ..caps(&ground.ni, body_max, tags, ground.rails.len())
             },
             alarm: Timer::new()?,
             ground,
@@ -188,7 +188,7 @@ impl Prepared {
             return Err(unlike(&ni, "there are no events"));
         };
         let board = first.board.start().addr().get() as u64;
-        let wrong = wrong_field(&told, &ended, (process, far, board + far.offset));
+        let wrong = wrong_field(&told, &ended, process, far, board + far.offset);
         let word = first.board.atomic_u64(probe + 8).swap(0, RELAXED);
         let wrong = wrong.or_else(|| (word != WORD).then_some("the data"));
         wrong.map_or(Ok(()), |what| Err(unlike(&ni, what)))
@@ -206,7 +206,9 @@ fn open_library(config: &PortalsConfig) -> io::Result<Library> {
 fn wrong_field(
     told: &Event,
     ended: &Event,
-    (process, far, start): (Process, Far, u64),
+    process: Process,
+    far: Far,
+    start: u64,
 ) -> Option<&'static str> {
     let fields = [
         ("the kind of PUT", told.kind == Kind::Put),

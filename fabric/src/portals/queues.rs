@@ -56,9 +56,16 @@ pub(super) struct Queues {
 /// Waits for an event of any queue.
 #[derive(Clone, Debug)]
 struct Waiter {
-    /// Interfaces and their queues, by rail. One call of the library can wait only for queues of one interface.
-    rails: Vec<(Arc<Ni>, Vec<Source>)>,
+    /// By rail.
+    rails: Vec<RailQueues>,
     counters: Arc<PortalsCounters>,
+}
+
+/// An interface and its queues. One call of the library can wait only for queues of one interface.
+#[derive(Clone, Debug)]
+struct RailQueues {
+    ni: Arc<Ni>,
+    sources: Vec<Source>,
 }
 
 /// An event queue of the library.
@@ -112,7 +119,8 @@ impl Queues {
     pub(super) fn new(
         rails: &[Rail],
         lists: Eq,
-        (helper, counters): (bool, &Arc<PortalsCounters>),
+        helper: bool,
+        counters: &Arc<PortalsCounters>,
     ) -> io::Result<Self> {
         let nis: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.ni)).collect();
         let of_rail = |(rail, one): (u32, &Rail)| {
@@ -135,7 +143,10 @@ impl Queues {
         }
         let of_rail = |(rail, ni)| {
             let ours = sources.iter().filter(|source| source.rail == rail);
-            (Arc::clone(ni), ours.copied().collect())
+            RailQueues {
+                ni: Arc::clone(ni),
+                sources: ours.copied().collect(),
+            }
         };
         let waiter = Waiter {
             rails: (0..).zip(&nis).map(of_rail).collect(),
@@ -418,11 +429,8 @@ impl Waiter {
         each.find_map(|found| found)
     }
 
-    fn wait_for(
-        &self,
-        (ni, sources): &(Arc<Ni>, Vec<Source>),
-        millis: u32,
-    ) -> Option<(Got, Which)> {
+    fn wait_for(&self, rail: &RailQueues, millis: u32) -> Option<(Got, Which)> {
+        let RailQueues { ni, sources } = rail;
         let queues: Vec<_> = sources.iter().map(|source| source.eq).collect();
         let polled = if ni.moves_alone || ni.is_software() {
             ni.eq_poll(&queues, millis).transpose()
@@ -443,9 +451,9 @@ impl Waiter {
     /// Takes an event that is already there.
     fn look(&self) -> Option<(Got, Which)> {
         let mut all = self.rails.iter();
-        all.find_map(|(ni, sources)| {
-            let mut sources = sources.iter();
-            sources.find_map(|source| ni.eq_get(source.eq).map(|got| source.found(got)))
+        all.find_map(|rail| {
+            let mut sources = rail.sources.iter();
+            sources.find_map(|source| rail.ni.eq_get(source.eq).map(|got| source.found(got)))
         })
     }
 }

@@ -309,10 +309,10 @@ impl Portals {
             .add(u64::from(event.kind == Kind::Ack));
         match Ticket::of(event.user) {
             Some(Ticket::Message(to, number)) => {
-                self.handle_message_end((to, number), event.end, rail);
+                self.handle_message_end(to, number, event.end, rail);
             }
             Some(Ticket::Operation(slot, generation)) => {
-                self.handle_step((slot, generation), event.end, event.mlength, rail);
+                self.handle_step(slot, generation, event.end, event.mlength, rail);
             }
             Some(Ticket::Piece(slot, lane, piece)) => {
                 self.handle_piece_end(slot, lane, piece, event.end)
@@ -346,7 +346,7 @@ impl Portals {
         }
     }
 
-    fn handle_message_end(&mut self, (to, number): (u32, u32), end: End, rail: u32) {
+    fn handle_message_end(&mut self, to: u32, number: u32, end: End, rail: u32) {
         let answered = matches!(end, End::Well | End::PtDisabled | End::Dropped);
         if let Some(peer) = self.peers.get_mut(to as usize) {
             peer.answers += u64::from(answered);

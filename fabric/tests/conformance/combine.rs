@@ -48,7 +48,7 @@ fn arrivals_are_combined(make: Make, operator: Operator) {
             bench.regions[1].write(0, &theirs);
             let how = Combination { operator, integer };
             combine_when(&mut bench, nth, [0, FROM, len], how);
-            let landing = bench.landing(0, (FROM, len), 1);
+            let landing = bench.landing(0, FROM, len, 1);
             let put = Task {
                 when: bench.when(1, 0, nth),
                 and: None,
@@ -101,7 +101,7 @@ pub(crate) fn a_row_of_blocks_is_added(world: World, count: u64) {
         let (at, block) = (LEN * (1 + nth as usize), noise(nth, LEN));
         combined(how, &mut sum, &block);
         bench.regions[1].write(at, &block);
-        let landing = bench.landing(0, (at, LEN), 1);
+        let landing = bench.landing(0, at, LEN, 1);
         puts.push(Task {
             when: bench.when(1, 0, 1),
             and: None,

@@ -55,12 +55,7 @@ impl Bench {
         }
     }
 
-    pub(crate) fn landing(
-        &mut self,
-        rank: usize,
-        (at, len): (usize, usize),
-        nth: usize,
-    ) -> Landing {
+    pub(crate) fn landing(&mut self, rank: usize, at: usize, len: usize, nth: usize) -> Landing {
         let part = self.part(rank, at, len);
         let into = self.world[rank]
             .driver
@@ -133,7 +128,7 @@ impl Bench {
 pub(crate) fn a_task_begins_when_its_counters_have_come_far_enough(make: Make) {
     let mut bench = Bench::new(make, 2);
     bench.regions[0].write(0, &noise(1, 4096));
-    let Landing { into, count, .. } = bench.landing(1, (100, 4096), 3);
+    let Landing { into, count, .. } = bench.landing(1, 100, 4096, 3);
     let task = Task {
         when: bench.when(0, 0, 3),
         and: Some(bench.when(0, 1, 1)),
@@ -208,9 +203,9 @@ pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
     };
     bench.post(0, &[task], 1);
     // By a list of its own, the peer puts a landing for the put, and counts that in the same command.
-    let landing = bench.landing(1, (3000, 500), 5);
+    let landing = bench.landing(1, 3000, 500, 5);
     bench.regions[1].write(0, bytemuck::bytes_of(&landing));
-    let Landing { into, count, .. } = bench.landing(0, (0, size_of::<Landing>()), 0);
+    let Landing { into, count, .. } = bench.landing(0, 0, size_of::<Landing>(), 0);
     let say = Task {
         when: bench.when(1, 1, 0),
         and: None,
@@ -232,7 +227,7 @@ pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
 
 pub(crate) fn a_put_does_not_go_to_a_place_for_something_else(make: Make) {
     let mut bench = Bench::new(make, 2);
-    let mut landing = bench.landing(1, (3000, 64), 5);
+    let mut landing = bench.landing(1, 3000, 64, 5);
     landing.word = WORD + 1;
     bench.regions[0].write(0, bytemuck::bytes_of(&landing));
     let task = Task {
@@ -258,10 +253,10 @@ pub(crate) fn a_put_does_not_go_to_a_place_for_something_else(make: Make) {
 }
 
 /// Posts the tasks of both ranks for one message of a pair, from rank 0 to rank 1.
-fn post_pair(bench: &mut Bench, (nth, len): (u64, usize), offered: u64) {
+fn post_pair(bench: &mut Bench, nth: u64, len: usize, offered: u64) {
     let pair = Some(Pair { lane: 5, nth });
     let from = bench.part(0, 8000, len);
-    let place = bench.landing(0, (0, size_of::<Landing>()), 0);
+    let place = bench.landing(0, 0, size_of::<Landing>(), 0);
     let put = Task {
         when: bench.when(0, 0, nth),
         and: Some(bench.when(0, 2, 1)),
@@ -278,7 +273,7 @@ fn post_pair(bench: &mut Bench, (nth, len): (u64, usize), offered: u64) {
         },
     };
     bench.post(0, &[put], 1);
-    let mut landing = bench.landing(1, (3000, len), 5);
+    let mut landing = bench.landing(1, 3000, len, 5);
     landing.word = offered;
     let offer = Task {
         when: bench.when(1, 1, nth),
@@ -299,7 +294,7 @@ pub(crate) fn the_put_of_a_pair_goes_where_it_was_offered(make: Make) {
     bench.count(0, 0, 2, 1);
     for (nth, len) in [(1, 500), (2, 0), (3, 20_000), (4, 1)] {
         bench.regions[0].write(8000, &noise(nth, len));
-        post_pair(&mut bench, (nth, len), WORD);
+        post_pair(&mut bench, nth, len, WORD);
         bench.world.settle();
         assert_eq!(bench.value(1, 5), nth - 1, "nothing was offered yet");
         bench.count(1, 1, 1, 1);
@@ -313,7 +308,7 @@ pub(crate) fn the_put_of_a_pair_goes_where_it_was_offered(make: Make) {
 pub(crate) fn a_row_of_pairs_is_put(world: World, count: u64) {
     let mut bench = Bench::of(world, 2);
     bench.regions[0].write(0, &noise(9, 8 * count as usize));
-    let place = bench.landing(0, (60_000, size_of::<Landing>()), 0);
+    let place = bench.landing(0, 60_000, size_of::<Landing>(), 0);
     let (mut puts, mut offers) = (Vec::new(), Vec::new());
     for nth in 1..=count {
         let (at, pair) = (8 * (nth as usize - 1), Some(Pair { lane: 2, nth }));
@@ -337,7 +332,7 @@ pub(crate) fn a_row_of_pairs_is_put(world: World, count: u64) {
             and: None,
             then: Action::Offer {
                 to: peer(0),
-                landing: bench.landing(1, (at, 8), 5),
+                landing: bench.landing(1, at, 8, 5),
                 place: place.into,
                 count: place.count,
                 pair,
@@ -360,7 +355,7 @@ pub(crate) fn the_put_of_a_pair_does_not_go_where_something_else_was_offered(mak
     let mut bench = Bench::new(make, 2);
     bench.regions[0].write(8000, &noise(1, 64));
     bench.count(0, 0, 2, 1);
-    post_pair(&mut bench, (1, 64), WORD + 1);
+    post_pair(&mut bench, 1, 64, WORD + 1);
     bench.count(1, 1, 1, 1);
     let ended = bench.world.ended(0, Token(1));
     assert!(matches!(ended, Err(Failure::Unmatched)), "{ended:?}");
@@ -374,7 +369,7 @@ pub(crate) fn the_put_of_a_pair_does_not_go_where_something_else_was_offered(mak
 
 pub(crate) fn who_was_offered_something_and_goes_ends_the_list(make: Make) {
     let mut bench = Bench::new(make, 2);
-    post_pair(&mut bench, (1, 64), WORD);
+    post_pair(&mut bench, 1, 64, WORD);
     bench.count(1, 1, 1, 1);
     bench.world.settle();
     bench.world.close(0);
@@ -387,7 +382,7 @@ pub(crate) fn who_was_offered_something_and_goes_ends_the_list(make: Make) {
 /// Only for drivers that remember the offers of lists: entries of offers that were used have been reassigned by then.
 pub(crate) fn what_forgotten_lists_have_offered_is_not_taken_back(make: Make) {
     let mut bench = Bench::new(make, 2);
-    post_pair(&mut bench, (1, 64), WORD);
+    post_pair(&mut bench, 1, 64, WORD);
     bench.count(1, 1, 1, 1);
     bench.world.settle();
     let token = Token(2);
@@ -407,13 +402,13 @@ pub(crate) fn what_is_passed_on_needs_no_turns_of_who_passes_it_on(make: Make) {
     for rank in 0..3 {
         let mut tasks = Vec::new();
         if rank > 0 {
-            let place = bench.landing(rank - 1, (40_000, size_of::<Landing>()), 1);
+            let place = bench.landing(rank - 1, 40_000, size_of::<Landing>(), 1);
             tasks.push(Task {
                 when: bench.when(rank, 3, 1),
                 and: None,
                 then: Action::Offer {
                     to: peer(rank - 1),
-                    landing: bench.landing(rank, (0, LEN), 0),
+                    landing: bench.landing(rank, 0, LEN, 0),
                     place: place.into,
                     count: place.count,
                     pair,
@@ -604,8 +599,8 @@ pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
             done: Some(counters[0].at(1)),
         },
     };
-    let alive = bench.landing(1, (0, 64), 0);
-    let dead = bench.landing(2, (0, 64), 0);
+    let alive = bench.landing(1, 0, 64, 0);
+    let dead = bench.landing(2, 0, 64, 0);
     let wrong = Landing {
         count: Zeroable::zeroed(),
         ..alive
@@ -650,7 +645,7 @@ pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
 
 pub(crate) fn a_rank_that_closes_takes_its_lists_along(make: Make) {
     let mut bench = Bench::new(make, 2);
-    let landing = bench.landing(0, (0, 64), 1);
+    let landing = bench.landing(0, 0, 64, 1);
     let task = Task {
         when: bench.when(1, 0, 1),
         and: None,
@@ -674,7 +669,7 @@ pub(crate) fn a_rank_that_closes_takes_its_lists_along(make: Make) {
 pub(crate) fn what_comes_before_its_name_is_given_waits_for_it(make: Make) {
     let mut bench = Bench::new(make, 2);
     let (name, places) = (0xfeed, 0xbeef);
-    let landing = bench.landing(0, (0, 64), 7);
+    let landing = bench.landing(0, 0, 64, 7);
     let offer = Task {
         when: bench.when(0, 0, 0),
         and: None,

@@ -146,10 +146,10 @@ pub(crate) fn join(
         ..PortalsConfig::default()
     };
     let hired = prepare(family, config);
-    board.leave_note(rank, &hired.1.address());
+    board.leave_note(rank, &hired.address());
     let notes = board.notes(Guard::new().left());
     let notes = notes.unwrap_or_else(|rank| panic!("rank {rank} has not started"));
-    Box::new(connect(hired, notes))
+    Box::new(hired.connect(notes))
 }
 
 pub(crate) fn world(
@@ -171,8 +171,8 @@ pub(crate) fn hired(
     let hired: Vec<_> = (0..ranks)
         .map(|_| prepare(family, change(PortalsConfig::default())))
         .collect();
-    let addresses: Vec<_> = hired.iter().map(|(_, one)| one.address()).collect();
-    let connect = |one| connect(one, addresses.clone());
+    let addresses: Vec<_> = hired.iter().map(PreparedCopy::address).collect();
+    let connect = |one: PreparedCopy| one.connect(addresses.clone());
     hired.into_iter().map(connect).collect()
 }
 
@@ -181,8 +181,9 @@ pub(crate) fn late_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let hired: Vec<_> = (0..ranks)
         .map(|_| prepare("portails4", PortalsConfig::default()))
         .collect();
-    let addresses: Vec<_> = hired.iter().map(|(_, one)| one.address()).collect();
-    let late = |(rank, (copy, prepared)): (u32, (Copy, Prepared))| {
+    let addresses: Vec<_> = hired.iter().map(PreparedCopy::address).collect();
+    let late = |(rank, hired): (u32, PreparedCopy)| {
+        let PreparedCopy { copy, prepared } = hired;
         let addresses = addresses.clone();
         let join = move |prepared: Box<dyn driver::Prepared>| prepared.connect(&addresses);
         Box::new(Hired {
@@ -193,7 +194,7 @@ pub(crate) fn late_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     (0..).zip(hired).map(late).collect()
 }
 
-pub(crate) fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Prepared) {
+pub(crate) fn prepare(family: &'static str, config: PortalsConfig) -> PreparedCopy {
     let copy = Copy::hire(family);
     let config = PortalsConfig {
         library: Some(copy.path()),
@@ -202,14 +203,26 @@ pub(crate) fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Pre
         ..config
     };
     let prepared = Portals::prepare(config).unwrap();
-    (copy, prepared)
+    PreparedCopy { copy, prepared }
 }
 
-pub(crate) fn connect((copy, prepared): (Copy, Prepared), addresses: Vec<Vec<u8>>) -> Hired {
-    let driver = prepared.connect(addresses).unwrap();
-    Hired {
-        driver,
-        _copy: Return(Some(copy)),
+/// A driver that does not know the other ranks yet, and the copy of the library that it uses.
+#[derive(Debug)]
+pub(crate) struct PreparedCopy {
+    copy: Copy,
+    prepared: Prepared,
+}
+
+impl PreparedCopy {
+    pub(crate) fn address(&self) -> Vec<u8> {
+        self.prepared.address()
+    }
+
+    pub(crate) fn connect(self, addresses: Vec<Vec<u8>>) -> Hired {
+        Hired {
+            driver: self.prepared.connect(addresses).unwrap(),
+            _copy: Return(Some(self.copy)),
+        }
     }
 }
 
@@ -404,11 +417,11 @@ fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
                 ..PortalsConfig::default()
             };
             let hired = [(); 2].map(|()| prepare(family, config.clone()));
-            let [own, mut other] = hired.each_ref().map(|(_, one)| one.address());
+            let [own, mut other] = hired.each_ref().map(PreparedCopy::address);
             // A table entry that no interface has.
             other[17] = 254;
             let [hired, _] = hired;
-            let rank = Box::new(connect(hired, vec![own, other])) as Box<dyn Driver>;
+            let rank = Box::new(hired.connect(vec![own, other])) as Box<dyn Driver>;
             let mut world = World::from_drivers(vec![rank]);
             world.send(0, 1, b"to nowhere", b"");
             world.until("the end of the peer", |world| {

@@ -13,7 +13,8 @@ use ripstop_fabric::{
 
 use crate::{
     portals::{
-        as_published, connect, prepare, published_portails4_world, published_sandia42_world, world,
+        PreparedCopy, as_published, prepare, published_portails4_world, published_sandia42_world,
+        world,
     },
     world::{World, local, noise, peer},
 };
@@ -80,18 +81,18 @@ fn a_rank_stays_until_everybody_has_met_it_where_who_has_not_would_wait_for_ever
     let hired: Vec<_> = (0..2)
         .map(|_| prepare("sandia42", as_published(PortalsConfig::default())))
         .collect();
-    let addresses: Vec<_> = hired.iter().map(|(_, one)| one.address()).collect();
+    let addresses: Vec<_> = hired.iter().map(PreparedCopy::address).collect();
     let [first, second] = <[_; 2]>::try_from(hired).unwrap();
     let (leaving, left) = mpsc::channel();
     thread::scope(|scope| {
         let its_addresses = addresses.clone();
         scope.spawn(move || {
-            drop(connect(first, its_addresses));
+            drop(first.connect(its_addresses));
             leaving.send(()).unwrap();
         });
         let early = left.recv_timeout(Duration::from_millis(300));
         assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "it has gone");
-        let _second = connect(second, addresses);
+        let _second = second.connect(addresses);
         left.recv_timeout(Duration::from_secs(60))
             .expect("it stays");
     });

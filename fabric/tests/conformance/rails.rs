@@ -524,7 +524,7 @@ fn a_list_is_cut_off() {
         ..config
     });
     let mut bench = Bench::of(World::from_drivers(drivers), 2);
-    let Landing { into, count, .. } = bench.landing(1, (0, LEN), 3);
+    let Landing { into, count, .. } = bench.landing(1, 0, LEN, 3);
     let put = |nth| Task {
         when: bench.when(0, 1, nth),
         and: Some(bench.when(0, 0, 1)),
@@ -629,7 +629,7 @@ const PUTS: u64 = 40;
 /// Posts puts of a rank to the other one, which begin when its first counter is 1. Its second counter counts them.
 fn post_puts(bench: &mut Bench, rank: usize) {
     const LEN: usize = 20_000;
-    let into = bench.landing(1 - rank, (0, LEN), 3).into;
+    let into = bench.landing(1 - rank, 0, LEN, 3).into;
     let put = |_| Task {
         when: bench.when(rank, 0, 1),
         and: None,

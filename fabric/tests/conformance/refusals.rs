@@ -20,7 +20,7 @@ use ripstop_fabric::{
 
 use crate::{
     compat::pscom,
-    portals::{FAMILIES, connect, library, little_room, prepare, world},
+    portals::{FAMILIES, PreparedCopy, library, little_room, prepare, world},
     processes::{NETWORK, command, end_of},
     world::{Rank, World, contents, local, peer},
 };
@@ -164,18 +164,18 @@ pub(crate) fn inherit_an_address() {
     let process = |address: &[u8]| address[4..12].to_vec();
     let open = || prepare("sandia42", PortalsConfig::default());
     let [survivor, dies] = [open(), open()];
-    let all = [&survivor, &dies].map(|(_, one)| one.address()).to_vec();
-    let mut dies = Rank::new(peer(1), Box::new(connect(dies, all.clone())));
+    let all = [&survivor, &dies].map(PreparedCopy::address).to_vec();
+    let mut dies = Rank::new(peer(1), Box::new(dies.connect(all.clone())));
     let mut bytes = vec![1; 64];
     let (_, to_region) = dies.memory(4096);
     let to_bytes = dies.driver.expose(local(&mut bytes)).unwrap();
-    let survivor = Box::new(connect(survivor, all.clone())) as Box<dyn Driver>;
+    let survivor = Box::new(survivor.connect(all.clone())) as Box<dyn Driver>;
     drop(dies);
 
     let heir = open();
-    let address = heir.1.address();
+    let address = heir.address();
     assert_eq!(process(&address), process(&all[1]), "the same place");
-    let mut heir = Rank::new(peer(0), Box::new(connect(heir, vec![address])));
+    let mut heir = Rank::new(peer(0), Box::new(heir.connect(vec![address])));
     let (region, of_heir) = heir.memory(4096);
     assert_eq!(
         (of_heir.whole, of_heir.base),
@@ -209,13 +209,13 @@ pub(crate) fn receive_again_after_entries_ran_out() {
     for family in FAMILIES {
         // Two slabs, each filled by two such messages; and sixteen buffers.
         let little = world(2, family, little_room);
-        starve(little, (2, 60_000), 2);
-        starve(world(2, family, pscom), (16, 8), 1);
+        starve(little, 2, 60_000, 2);
+        starve(world(2, family, pscom), 16, 8, 1);
     }
 }
 
 /// Takes all free entries for other memory whenever the memory for messages is full.
-fn starve(drivers: Vec<Box<dyn Driver>>, (count, len): (usize, usize), times: usize) {
+fn starve(drivers: Vec<Box<dyn Driver>>, count: usize, len: usize, times: usize) {
     let mut world = World::from_drivers(drivers);
     world.meet();
     let mut regions = Vec::new();

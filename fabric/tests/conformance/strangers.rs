@@ -9,7 +9,7 @@ use ripstop_fabric::{
 
 use crate::{
     messages::message,
-    portals::{FAMILIES, connect, little_room, prepare},
+    portals::{FAMILIES, PreparedCopy, little_room, prepare},
     world::{World, peer},
 };
 
@@ -34,10 +34,10 @@ impl Street {
         };
         let hired = [meant, PortalsConfig::default(), PortalsConfig::default()]
             .map(|config| prepare(family, config));
-        let addresses = hired.each_ref().map(|(_, one)| one.address());
+        let addresses = hired.each_ref().map(PreparedCopy::address);
         let [meant, friend, third] = hired;
-        let connect = |one, belief: Belief| {
-            Box::new(connect(one, belief(addresses.clone()))) as Box<dyn Driver>
+        let connect = |one: PreparedCopy, belief: Belief| {
+            Box::new(one.connect(belief(addresses.clone()))) as Box<dyn Driver>
         };
         Self {
             world: World::from_drivers(vec![connect(meant, ranks), connect(friend, ranks)]),

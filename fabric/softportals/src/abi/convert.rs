@@ -56,17 +56,18 @@ pub(super) const fn interface_of(bits: u32) -> Option<u32> {
 /// Converts the handle of an optional queue. A queue of another interface is an error.
 pub(super) fn eq<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<EqId>, Error> {
     let [none, _] = P::NONE;
-    optional::<P>((Kind::Eq, none), handle, ni, "eq_handle").map(|id| id.map(EqId))
+    optional::<P>(Kind::Eq, none, handle, ni, "eq_handle").map(|id| id.map(EqId))
 }
 
 /// Converts the handle of an optional counter. A counter of another interface is an error.
 pub(super) fn ct<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<CtId>, Error> {
     let [_, none] = P::NONE;
-    optional::<P>((Kind::Ct, none), handle, ni, "ct_handle").map(|id| id.map(CtId))
+    optional::<P>(Kind::Ct, none, handle, ni, "ct_handle").map(|id| id.map(CtId))
 }
 
 fn optional<P: Profile>(
-    (kind, none): (Kind, P::Handle),
+    kind: Kind,
+    none: P::Handle,
     handle: P::Handle,
     ni: u32,
     name: &'static str,

@@ -97,13 +97,13 @@ impl Wire for Udp {
         let fair = weather.is_fair();
         conversations.transmit(now, |to, parts| {
             if fair {
-                post(socket, (*rail, *kind), to, parts);
+                post(socket, *rail, *kind, to, parts);
             } else {
                 weather.push(now, to, parts.concat());
             }
         });
         while let Some((to, datagram)) = weather.pop(now) {
-            post(socket, (*rail, *kind), to, [&datagram, &[], &[]]);
+            post(socket, *rail, *kind, to, [&datagram, &[], &[]]);
         }
     }
 
@@ -167,7 +167,7 @@ impl Wire for Udp {
 }
 
 /// Sends a datagram. If the system refuses it, it counts as lost.
-fn post(socket: &OwnedFd, (rail, kind): (u32, u32), to: Address, parts: [&[u8]; 3]) {
+fn post(socket: &OwnedFd, rail: u32, kind: u32, to: Address, parts: [&[u8]; 3]) {
     let Some(port) = port(rail, kind, to.pid) else {
         return;
     };
@@ -242,7 +242,7 @@ mod tests {
         let mut seen = Vec::new();
         let from = b.receive(0, &mut seen).map(|from| from.pid);
         assert_eq!((from, &seen[..]), (Some(901), &b"headdata"[..]));
-        super::post(&stranger.socket, (3, 1), there, [b"RSPT", &[1; 40], &[]]);
+        super::post(&stranger.socket, 3, 1, there, [b"RSPT", &[1; 40], &[]]);
         assert_eq!(b.receive(0, &mut seen), None);
         stranger.send(0, there, packet);
         stranger.flush(0);

@@ -147,7 +147,7 @@ impl Portals {
         let place = from.and_then(|from| buffers.place(from, nth, event.mlength));
         match place {
             Some(place) if event.end == End::Well => {
-                self.take_piece(&mut buffers, (place, event.header), sink);
+                self.take_piece(&mut buffers, place, event.header, sink);
             }
             _ => self.ground.counters.nonsense.add(1),
         }
@@ -177,7 +177,8 @@ impl Portals {
     fn take_piece(
         &mut self,
         buffers: &mut Buffers,
-        (place, header): (Place, u64),
+        place: Place,
+        header: u64,
         sink: &mut dyn Sink,
     ) {
         let [number, label] = bytemuck::cast::<u64, [u32; 2]>(header);
@@ -192,15 +193,11 @@ impl Portals {
         }
         self.peer_mut(from).expected = expected.wrapping_add(1);
         if buffers.is_whole(from, label) {
-            self.take_whole(
-                (from, label),
-                place.len,
-                &Lent::InPlace(buffers, place),
-                sink,
-            );
+            self.take_whole(from, label, place.len, &Lent::InPlace(buffers, place), sink);
         } else if let Some(whole) = buffers.join(from, label, buffers.read(place)) {
             self.take_whole(
-                (from, whole.label),
+                from,
+                whole.label,
                 whole.bytes.len(),
                 &Lent::Joined(&whole),
                 sink,
@@ -211,7 +208,8 @@ impl Portals {
             self.peer_mut(from).expected = next;
             if let Some(whole) = buffers.join(from, label, bytes) {
                 self.take_whole(
-                    (from, whole.label),
+                    from,
+                    whole.label,
                     whole.bytes.len(),
                     &Lent::Joined(&whole),
                     sink,
@@ -222,7 +220,8 @@ impl Portals {
 
     fn take_whole(
         &mut self,
-        (from, label): (u32, u32),
+        from: u32,
+        label: u32,
         len: usize,
         lent: &Lent<'_>,
         sink: &mut dyn Sink,

@@ -27,7 +27,7 @@ use crate::{
     driver::LocalRange,
     lanes::LaneSet,
     memory::{Region, RemoteRegion, WeakRegion},
-    offload::CELL_LEN,
+    offload::{CELL_LEN, Counter},
 };
 
 /// Memory of this rank that others may access.
@@ -85,7 +85,8 @@ impl Exports {
     /// If the library refuses an entry for all memory.
     pub(super) fn new(
         ni: &Arc<Ni>,
-        (pt, nonce): (u32, u32),
+        pt: u32,
+        nonce: u32,
         counters: &Arc<PortalsCounters>,
     ) -> io::Result<Arc<Self>> {
         let exports = Self {
@@ -219,8 +220,9 @@ impl Exports {
         first
     }
 
-    /// Returns the task counter at this location.
-    pub(super) fn spot(&self, (start, offset): (usize, usize)) -> Option<Spot> {
+    /// Returns where a counter is, if it is a task counter.
+    pub(super) fn spot(&self, counter: &Counter) -> Option<Spot> {
+        let (start, offset) = counter.place();
         let serial = self.serial_of(start)?;
         let nth = u32::try_from(offset / CELL_LEN).ok()?;
         Some(Spot { serial, nth })

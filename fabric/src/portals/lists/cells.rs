@@ -6,7 +6,7 @@
 use super::{
     super::{
         address::Address,
-        calls::{Ct, Me, Refused},
+        calls::{AddressRange, Ct, Me, Refused},
         entries::RawEntry,
         exports::{Spot, TRIES_ALONE},
         prepare::Ground,
@@ -40,7 +40,7 @@ pub(super) struct Watch {
 impl Portals {
     /// Requests a notification when a counter reaches a threshold.
     pub(in super::super) fn watch(&mut self, counter: &Counter, threshold: u64, token: Token) {
-        let Some(spot) = self.ground.exports.spot(counter.place()) else {
+        let Some(spot) = self.ground.exports.spot(counter) else {
             return self.watches.add(counter, threshold, token);
         };
         let watch = Watch {
@@ -179,7 +179,7 @@ impl Ground {
     pub(super) fn count_at(&self, at: &Address, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
         let options = &self.ni.profile().options;
         let entry = RawEntry {
-            memory: (0, 0),
+            memory: AddressRange::EMPTY,
             options: super::quiet(self.ni.profile())
                 | options.me_op_put
                 | options.me_no_truncate

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        calls::{Ct, Md, Refused},
+        calls::{AddressRange, Ct, Md, Refused},
         moves::{Far, Near},
         queues::Which,
         state::Portals,
@@ -97,7 +97,7 @@ impl Portals {
             waits: waits.iter().map(|(_, waits)| *waits).collect(),
             then,
         });
-        if let Err(why) = self.engage(id, wheel, &plan, (at, begun)) {
+        if let Err(why) = self.engage(id, wheel, &plan, at, begun) {
             return Err(self.disengage(id, landings, why));
         }
         // Conditions come last: until they hold nothing begins, so a refused task can be taken back before.
@@ -138,7 +138,7 @@ impl Portals {
     }
 
     fn waits_for(&mut self, when: &When) -> Result<(Ct, Waits), Refused> {
-        let spot = self.ground.exports.spot(when.counter.place());
+        let spot = self.ground.exports.spot(&when.counter);
         let spot = spot.ok_or_else(|| {
             Refused::Code(
                 "a task waits for a counter that is not of `Counters::for_tasks`".to_owned(),
@@ -154,11 +154,12 @@ impl Portals {
         id: u32,
         wheel: Wheel,
         plan: &Plan,
-        (at, begun): (u64, Ct),
+        at: u64,
+        begun: Ct,
     ) -> Result<(), Refused> {
         let ni = &self.ground.ni;
         let (go, over) = ((wheel.go, at), (wheel.go, at + plan.over()));
-        let empty = near(wheel.md, (0, 0), id.into());
+        let empty = near(wheel.md, AddressRange::EMPTY, id.into());
         // This comes first. A task that may begin immediately can be complete before the next call, and the notification of the
         // list must precede that of the completion.
         ni.inc_when(begun, 1, go)?;
@@ -207,7 +208,7 @@ impl Portals {
             match_bits: bits::WAKE,
             offset: 0,
         };
-        let near = near(wheel.md, (0, 0), NOBODY);
+        let near = near(wheel.md, AddressRange::EMPTY, NOBODY);
         self.ground.ni.put_when(near, far, code.pack(), when)
     }
 
@@ -276,11 +277,11 @@ impl Portals {
     }
 }
 
-pub(super) const fn near(md: Md, (start, len): (u64, u64), user: u64) -> Near {
+pub(super) const fn near(md: Md, range: AddressRange, user: u64) -> Near {
     Near {
         md,
-        offset: start,
-        len,
+        offset: range.start,
+        len: range.len,
         user,
     }
 }

@@ -6,7 +6,7 @@
 
 use super::{
     super::{
-        calls::{Ct, Me, Refused},
+        calls::{AddressRange, Ct, Me, Refused},
         entries::RawEntry,
         state::Portals,
     },
@@ -28,7 +28,7 @@ pub(super) struct Landed {
 
 /// Destination of an offer's data.
 pub(super) struct Place {
-    pub(super) memory: (u64, u64),
+    pub(super) memory: AddressRange,
     pub(super) match_bits: u64,
     pub(super) from: u32,
 }
@@ -38,10 +38,11 @@ impl Portals {
     pub(super) fn land(
         &mut self,
         place: &Place,
-        (serial, ct): (u32, Ct),
+        serial: u32,
+        ct: Ct,
         token: Token,
     ) -> Result<(), Refused> {
-        let (_, len) = place.memory;
+        let len = place.memory.len;
         let bytes = if len > WHOLE {
             Some(self.count_bytes(len, ct)?)
         } else {

@@ -4,7 +4,7 @@ use bytemuck::Zeroable;
 
 use super::{
     super::{
-        calls::{self, Ct, Me, Refused},
+        calls::{self, AddressRange, Ct, Me, Refused},
         entries::RawEntry,
         moves::Far,
         peer::Life,
@@ -26,16 +26,15 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum Plan {
     Put {
-        /// Start address and length.
-        from: (u64, u64),
+        from: AddressRange,
         far: Far,
         /// Count at the peer after the data has arrived.
         count: Option<Far>,
         done: Option<Ct>,
     },
-    /// Atomics on consecutive pieces, each with start address and length.
+    /// Atomics on consecutive pieces.
     Combine {
-        pieces: Vec<((u64, u64), Far)>,
+        pieces: Vec<(AddressRange, Far)>,
         how: Combination,
         done: Option<Ct>,
     },
@@ -89,7 +88,7 @@ impl Portals {
                 count,
                 pair: Some(pair),
                 ..
-            } => self.plan_offer(*to, (landing, *pair), *count, token)?,
+            } => self.plan_offer(*to, landing, *pair, *count, token)?,
             Action::Offer { .. } => None,
             Action::Count { to, counter, by } => self.plan_count(*to, *counter, *by),
             Action::Copy { from, into, .. } => self.plan_copy(*from, *into, done),
@@ -102,7 +101,7 @@ impl Portals {
     }
 
     fn cell_of(&mut self, counter: &Counter) -> Result<Ct, Refused> {
-        let spot = self.ground.exports.spot(counter.place());
+        let spot = self.ground.exports.spot(counter);
         let spot = spot.ok_or_else(|| {
             Refused::Code(
                 "a task adds to a counter that is not of `Counters::for_tasks`".to_owned(),
@@ -135,13 +134,13 @@ impl Portals {
             } => {
                 let bits = bits::data((*pair)?, *word, from.len() as u64)?;
                 let far = self.far_list(to, self.peer(to.0).address.own_bits(bits))?;
-                presume(region, *offset, (*word, from.len()));
+                presume(region, *offset, *word, from.len());
                 (far, None, Some((region.clone(), *offset)))
             }
         };
         let fits = from.len() as u64 <= self.ground.ni.limits.max_msg_size;
         let plan = Plan::Put {
-            from: span(from),
+            from: AddressRange::exposed(from),
             far,
             count,
             done,
@@ -152,7 +151,8 @@ impl Portals {
     fn plan_offer(
         &mut self,
         to: Peer,
-        (landing, pair): (&Landing, Pair),
+        landing: &Landing,
+        pair: Pair,
         count: RemoteCounter,
         token: Token,
     ) -> Result<Option<(Plan, Then)>, Refused> {
@@ -176,11 +176,11 @@ impl Portals {
             return Ok(None);
         };
         let place = Place {
-            memory: (start, len),
+            memory: AddressRange { start, len },
             match_bits,
             from: to.0,
         };
-        self.land(&place, (spot.serial, ct), token)?;
+        self.land(&place, spot.serial, ct, token)?;
         Ok(Some((Plan::Count(far), Then::Count(to.0, far))))
     }
 
@@ -202,7 +202,7 @@ impl Portals {
         let most = self.ground.ni.limits.max_msg_size;
         let fits = from.len() == into.len() && from.len() as u64 <= most;
         let plan = Plan::Put {
-            from: span(from),
+            from: AddressRange::exposed(from),
             far: self.own_memory(into).filter(|_| fits)?,
             count: None,
             done,
@@ -225,7 +225,8 @@ impl Portals {
         let piece = |at: usize| {
             let offset = far.offset + at as u64;
             let len = most.min(from.len() - at);
-            (span(from.slice(at, len)), Far { offset, ..far })
+            let from = AddressRange::exposed(from.slice(at, len));
+            (from, Far { offset, ..far })
         };
         let pieces = (0..from.len()).step_by(most).map(piece).collect();
         let plan = Plan::Combine { pieces, how, done };
@@ -245,7 +246,7 @@ impl Portals {
             process: self.address.process,
             pt: self.address.tables.wakes,
             match_bits: bits::OWN,
-            offset: span(range).0,
+            offset: AddressRange::exposed(range).start,
         })
     }
 
@@ -301,7 +302,7 @@ impl Portals {
     /// Returns the location of memory on the first rail, as lists need it.
     fn far_by_first(&self, to: u32, key: RemoteRegion, len: usize) -> Option<Far> {
         self.is_by_first(to)
-            .then(|| self.far((to, 0), key, 0, len).ok())?
+            .then(|| self.far(to, 0, key, 0, len).ok())?
     }
 
     fn is_up(&self, to: Peer) -> bool {
@@ -310,7 +311,7 @@ impl Portals {
 }
 
 /// Writes the expected contents of an offer before it arrives. If the peer refuses the put, the contents are [corrected](disown).
-fn presume(region: &Region, offset: usize, (word, len): (u64, usize)) {
+fn presume(region: &Region, offset: usize, word: u64, len: usize) {
     let into = RemoteRegion {
         len: len as u64,
         ..Zeroable::zeroed()
@@ -325,10 +326,5 @@ fn presume(region: &Region, offset: usize, (word, len): (u64, usize)) {
 
 /// Marks an offer as mismatching, because the peer has offered something else.
 pub(super) fn disown(region: &Region, offset: usize, word: u64) {
-    presume(region, offset, (!word, 0));
-}
-
-fn span(range: LocalRange) -> (u64, u64) {
-    let start = range.start().as_ptr().expose_provenance() as u64;
-    (start, range.len() as u64)
+    presume(region, offset, !word, 0);
 }

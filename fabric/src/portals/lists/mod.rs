@@ -40,7 +40,7 @@ use self::{
 };
 use super::{
     address::Tables,
-    calls::{Ct, Me, Ni, Refused},
+    calls::{AddressRange, Ct, Me, Ni, Refused},
     entries::RawEntry,
     exports::Spot,
     prepare::Ground,
@@ -199,7 +199,7 @@ impl Portals {
 
     fn is_over(&self, when: &When) -> bool {
         let threshold = when.threshold;
-        let spot = self.ground.exports.spot(when.counter.place());
+        let spot = self.ground.exports.spot(&when.counter);
         threshold == 0
             || spot.is_some_and(|spot| {
                 self.lists.cells.contains_key(&spot) && self.is_met(Waits { spot, threshold })
@@ -311,7 +311,7 @@ impl Ground {
         }
         let profile = self.ni.profile();
         let early = RawEntry {
-            memory: (0, 0),
+            memory: AddressRange::EMPTY,
             options: quiet(profile) | profile.options.me_op_put,
             match_bits: bits::KEYED,
             ignore_bits: bits::ANY,

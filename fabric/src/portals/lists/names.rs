@@ -48,7 +48,7 @@ impl Portals {
         self.sweep();
         if let Err(why) = self.give_name(name, region) {
             let region = region.downgrade();
-            self.wait_with((name, region, 0), why);
+            self.wait_with(name, region, 0, why);
         }
     }
 
@@ -66,13 +66,13 @@ impl Portals {
             if let Some(region) = unnamed.region.upgrade()
                 && let Err(why) = self.give_name(unnamed.name, &region)
             {
-                self.wait_with((unnamed.name, unnamed.region, unnamed.tries), why);
+                self.wait_with(unnamed.name, unnamed.region, unnamed.tries, why);
             }
         }
     }
 
     /// Keeps a name for a retry, after `before` failed tries.
-    fn wait_with(&mut self, (name, region, before): (u64, WeakRegion, u32), why: Refused) {
+    fn wait_with(&mut self, name: u64, region: WeakRegion, before: u32, why: Refused) {
         let tries = match why {
             Refused::Later(_) => before.saturating_add(self.naps.weight()),
             _ => REFUSALS_MAX,

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        calls::{Ct, Refused},
+        calls::{AddressRange, Ct, Refused},
         event::{End, Got, Kind},
         onesided::{self, Deed},
         peer::Life,
@@ -139,7 +139,7 @@ impl Portals {
         }) = &mut gear.work
             && !self.lists.ending.contains_key(&token.0)
         {
-            let (token, near) = (*token, near(gear.wheel.md, (0, 0), id.into()));
+            let (token, near) = (*token, near(gear.wheel.md, AddressRange::EMPTY, id.into()));
             match self.ground.ni.put(near, *far, 0, true) {
                 Ok(()) => *full += 1,
                 Err(refused) if self.is_for_later(&refused) => self.lists.again.push_back(id),

@@ -146,7 +146,7 @@ impl Portals {
             self.operations.set_word(slot, Word::Operand, value);
             words(Word::Operand, 8).offset
         };
-        let far = |key, at, len| self.far((work.to, lane), key, at, len);
+        let far = |key, at, len| self.far(work.to, lane, key, at, len);
         let ni = &rail.ni;
         match (work.step, work.deed) {
             (Step::Move(from), Deed::Put(local, key, _)) => {
@@ -212,7 +212,8 @@ impl Portals {
     /// Returns the location of a peer's memory on a lane.
     pub(super) fn far(
         &self,
-        (to, lane): (u32, u32),
+        to: u32,
+        lane: u32,
         key: RemoteRegion,
         at: u64,
         len: usize,
@@ -232,7 +233,8 @@ impl Portals {
     /// Handles the completion of a step.
     pub(super) fn handle_step(
         &mut self,
-        (slot, generation): (u32, u32),
+        slot: u32,
+        generation: u32,
         end: End,
         moved: u64,
         rail: u32,

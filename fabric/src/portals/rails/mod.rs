@@ -157,11 +157,7 @@ impl Rail {
 
 impl Rails {
     /// Returns the lanes of a rank with `own` rails. `places` lists where the memory of each rank is.
-    pub(super) fn new(
-        own: usize,
-        places: Vec<Vec<Place>>,
-        (speeds, piece_max): (Speeds, u64),
-    ) -> Self {
+    pub(super) fn new(own: usize, places: Vec<Vec<Place>>, speeds: Speeds, piece_max: u64) -> Self {
         let ways = |places: Vec<Place>| {
             let lanes = own.min(places.len());
             let all = LaneSet::first(u32::try_from(lanes).unwrap_or(1));

@@ -168,7 +168,7 @@ impl Portals {
     fn put_or_get(&self, slot: u32, work: &Work, piece: &Piece) -> Result<(), Refused> {
         let (local, key) = ends_of(work).ok_or_else(no_step)?;
         let [from, to] = [piece.range.start, piece.range.end].map(in_memory);
-        let far = self.far((work.to, piece.lane), key, piece.range.start, local.len())?;
+        let far = self.far(work.to, piece.lane, key, piece.range.start, local.len())?;
         let rail = &self.ground.rails[piece.lane as usize];
         let user = Ticket::Piece(slot, piece.lane, piece.id.0).bits();
         let near = rail.near(local.slice(from, to - from), user);

@@ -55,7 +55,7 @@ fn tasks_that_begin_together_leave_with_one_post_for_each_peer() {
 fn puts(bench: &mut Bench, round: u64) -> Vec<Task> {
     let mut put = |nth: usize, to: usize| {
         let at = nth * PART;
-        let landing = bench.landing(to, (at, PART), 1);
+        let landing = bench.landing(to, at, PART, 1);
         Task {
             when: bench.when(0, 0, round),
             and: None,

@@ -140,7 +140,7 @@ fn watch(bench: &mut Bench, threshold: u64) {
 }
 
 fn put(bench: &mut Bench, nth: u64) {
-    let landing = bench.landing(1, (100, 500), 0);
+    let landing = bench.landing(1, 100, 500, 0);
     let put = Command::Put {
         to: Peer(1),
         from: bench.part(0, 0, 500),

@@ -199,7 +199,7 @@ impl Pair {
     /// there.
     fn put(&mut self, rank: usize, nth: u64, [done, came]: [usize; 2]) -> Task {
         let at = nth as usize * PART;
-        let landing = self.bench.landing(1 - rank, (HALF + at, PART), came);
+        let landing = self.bench.landing(1 - rank, HALF + at, PART, came);
         Task {
             when: self.bench.when(rank, DONE, nth / 2 * 2),
             and: None,

@@ -98,7 +98,7 @@ impl Host {
     /// Returns a put that begins when this rank's first counter reaches `threshold`. The second counter counts its completion.
     fn put(&mut self, nth: u64, threshold: u64) -> Task {
         let at = nth as usize * PART;
-        let landing = self.bench.landing(1, (at, PART), 0);
+        let landing = self.bench.landing(1, at, PART, 0);
         Task {
             when: self.bench.when(0, 0, threshold),
             and: None,
