@@ -15,7 +15,8 @@ pub(super) fn open_fd_of(pid: u32, fd: u32, flags: OFlags) -> io::Result<OwnedFd
 
 /// Opens a descriptor like [`open_fd_of`], but only if it belongs to the process that had this pid and started at `since`.
 pub(super) fn open_fd_of_process(
-    (pid, since): (u32, u64),
+    pid: u32,
+    since: u64,
     fd: u32,
     flags: OFlags,
 ) -> io::Result<OwnedFd> {
@@ -115,8 +116,8 @@ mod tests {
         let file = std::fs::File::open("/proc/self/stat").unwrap();
         let (me, fd) = (std::process::id(), u32::try_from(file.as_raw_fd()).unwrap());
         let since = started(me).unwrap();
-        assert!(open_fd_of_process((me, since), fd, OFlags::RDONLY).is_ok());
-        let of_stranger = open_fd_of_process((me, since + 2), fd, OFlags::RDONLY);
+        assert!(open_fd_of_process(me, since, fd, OFlags::RDONLY).is_ok());
+        let of_stranger = open_fd_of_process(me, since + 2, fd, OFlags::RDONLY);
         assert_eq!(of_stranger.unwrap_err().kind(), ErrorKind::NotFound);
     }
 

@@ -84,7 +84,8 @@ fn find(
     if !board.own_spaces().number_alike(entry.spaces) {
         return instead(hidden());
     }
-    match proc::open_fd_of_process(entry.process(), number, flags) {
+    let (pid, since) = entry.process();
+    match proc::open_fd_of_process(pid, since, number, flags) {
         Err(why) if is_hidden(&why) => instead(why),
         done => done,
     }
@@ -116,9 +117,9 @@ fn explain(board: &Board, rank: u32, hidden: &io::Error, why: io::Error) -> io::
     if matches!(why.kind(), io::ErrorKind::NotFound) || why.raw_os_error().is_some_and(is_want) {
         return why;
     }
-    let spaces = (board.own_spaces(), board.entry(rank).spaces);
+    let (own, theirs) = (board.own_spaces(), board.entry(rank).spaces);
     let owner = format!("rank {rank}");
-    let why = handover::unreached(&hidden.to_string(), &why, spaces, &owner);
+    let why = handover::unreached(&hidden.to_string(), &why, own, theirs, &owner);
     io::Error::new(why.kind(), format!("the memory of rank {rank}: {why}"))
 }
 

@@ -68,15 +68,15 @@ impl Driver for Sim {
                 into,
                 count,
                 token,
-            } => world.command(self.rank, to.0, Deed::Put(from, count), (into, token)),
+            } => world.command(self.rank, to.0, Deed::Put(from, count), into, token),
             Command::Get {
                 to,
                 from,
                 into,
                 token,
-            } => world.command(self.rank, to.0, Deed::Get(into), (from, token)),
+            } => world.command(self.rank, to.0, Deed::Get(into), from, token),
             Command::Atomic { to, at, op, token } => {
-                world.command(self.rank, to.0, Deed::Atomic(op), (at, token))
+                world.command(self.rank, to.0, Deed::Atomic(op), at, token)
             }
             Command::Count { to, counter, by } => {
                 world.send_count(self.rank, to.0, counter, by);

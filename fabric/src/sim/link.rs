@@ -24,6 +24,13 @@ pub(super) struct Link {
     pub(super) side: Option<u32>,
 }
 
+/// Limits on what is in flight from one rank to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkLimits {
+    pub(super) count_max: u32,
+    pub(super) bytes_max: u32,
+}
+
 /// Packets in the order of arrival, each naming the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbox {
@@ -32,7 +39,7 @@ pub(super) struct Inbox {
 }
 
 impl Link {
-    pub(super) fn take_room(&mut self, len: usize, (count_max, bytes_max): (u32, u32)) -> Room {
+    pub(super) fn take_room(&mut self, len: usize, limits: LinkLimits) -> Room {
         if self.down {
             return Room::Down;
         }
@@ -40,7 +47,9 @@ impl Link {
             .bytes
             .saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         // A message always has room if it is the only one.
-        if self.refused || self.count > 0 && (self.count >= count_max || bytes > bytes_max) {
+        if self.refused
+            || self.count > 0 && (self.count >= limits.count_max || bytes > limits.bytes_max)
+        {
             self.refused = true;
             return Room::None;
         }
@@ -52,15 +61,15 @@ impl Link {
     /// Releases the room of a message. Returns true if the sender was refused and must now be notified that there is room.
     ///
     /// Half of the room must be free, so that one notification serves many messages.
-    pub(super) fn give_room(&mut self, len: usize, (count_max, bytes_max): (u32, u32)) -> bool {
+    pub(super) fn give_room(&mut self, len: usize, limits: LinkLimits) -> bool {
         self.count -= 1;
         self.bytes = self
             .bytes
             .saturating_sub(u32::try_from(len).unwrap_or(u32::MAX));
         let tell = self.refused
             && !self.promised
-            && self.count <= count_max / 2
-            && self.bytes <= bytes_max / 2;
+            && self.count <= limits.count_max / 2
+            && self.bytes <= limits.bytes_max / 2;
         self.promised |= tell;
         tell
     }

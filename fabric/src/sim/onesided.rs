@@ -102,7 +102,8 @@ impl World {
         origin: u32,
         target: u32,
         deed: Deed,
-        (key, token): (RemoteRegion, Token),
+        key: RemoteRegion,
+        token: Token,
     ) -> bool {
         self.check_rank(target);
         let host = &mut self.hosts[index(origin)];

@@ -11,9 +11,9 @@ use super::{
     digest::Digest,
     heap::{Heap, OpKey, Time, What},
     host::{Host, Life, Running},
-    link::Link,
+    link::{Link, LinkLimits},
     model::{Detours, Model},
-    network::Network,
+    network::{Network, RankPair, WireLoad},
     onesided::Op,
     slab::{Slab, index},
     wire::Wire,
@@ -202,7 +202,7 @@ impl World {
         if !self.hosts[index(from)].is_open() {
             return true; // A killed rank's messages are lost.
         }
-        let limits = (self.model.nic.queue, self.model.nic.queue_bytes);
+        let limits = self.link_limits();
         match self.link(from, to).take_room(len, limits) {
             Room::Taken => {}
             Room::Down => return true, // dropped, as `Driver::post` says
@@ -262,7 +262,9 @@ impl World {
         let passage = if self.network.is_inside(from, to) && self.is_of_task(packet.cargo) {
             self.network.loop_back(self.now, from, len, rail)
         } else {
-            self.network.carry(self.now, (from, to), (len, toll), rail)
+            let pair = RankPair::new(from, to);
+            self.network
+                .carry(self.now, pair, WireLoad { len, toll }, rail)
         };
         self.stats.packets += 1;
         self.heap.push(passage.arrives, What::Arrive(slot));
@@ -400,9 +402,16 @@ impl World {
         self.hosts[index(from)].links.entry(to).or_default()
     }
 
+    fn link_limits(&self) -> LinkLimits {
+        LinkLimits {
+            count_max: self.model.nic.queue,
+            bytes_max: self.model.nic.queue_bytes,
+        }
+    }
+
     /// Releases the room of a message of `len` bytes that is not in flight any more.
     fn give_room(&mut self, sender: u32, receiver: u32, len: usize) {
-        let limits = (self.model.nic.queue, self.model.nic.queue_bytes);
+        let limits = self.link_limits();
         let Some(link) = self.hosts[index(sender)].links.get_mut(&receiver) else {
             return;
         };

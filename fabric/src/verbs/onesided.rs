@@ -227,7 +227,8 @@ impl Core {
     pub(super) fn handle_step(
         &mut self,
         id: u32,
-        (step, lane): (Step, usize),
+        step: Step,
+        lane: usize,
         answer: Option<u32>,
         status: i32,
     ) {
@@ -238,7 +239,7 @@ impl Core {
         op.flights -= 1;
         let peer = op.peer;
         if let Step::Piece(piece) = step {
-            return self.handle_piece(id, (piece, lane), status);
+            return self.handle_piece(id, piece, lane, status);
         }
         if status != WC_SUCCESS {
             let why = if self.is_of_lane(lane, status) {

@@ -22,15 +22,11 @@ impl Opened {
     pub(super) fn all(named: Vec<(Port, u32)>, config: &VerbsConfig) -> io::Result<Vec<Self>> {
         let given = given(&config.gid_index, named.len())?;
         let all = named.into_iter().zip(given);
-        all.map(|(named, given)| Self::new(named, given, config))
+        all.map(|((port, weight), given)| Self::new(port, weight, given, config))
             .collect()
     }
 
-    fn new(
-        (port, weight): (Port, u32),
-        given: Option<u8>,
-        config: &VerbsConfig,
-    ) -> io::Result<Self> {
+    fn new(port: Port, weight: u32, given: Option<u8>, config: &VerbsConfig) -> io::Result<Self> {
         let gid_index = given.map_or_else(|| port.gid_index(), Ok)?;
         let context = Context::open(&port.device, &config.counters)?;
         let (limits, state) = (context.limits()?, context.port(port.port)?);

@@ -176,8 +176,8 @@ impl Core {
                 }
             };
             match places.cell.filter(|_| last) {
-                Some(Cell::There(cell)) => self.post_add(id, peer, (cell, 1), Some(what))?,
-                Some(Cell::Told(tally)) => self.post_told(id, peer, tally, (from, there))?,
+                Some(Cell::There(cell)) => self.post_add(id, peer, cell, 1, Some(what))?,
+                Some(Cell::Told(tally)) => self.post_told(id, peer, tally, from, there)?,
                 None => self.post_step(id, peer, Step::Move, None, &[what])?,
             }
             if let Some(op) = self.ops.get_mut(id) {
@@ -239,10 +239,10 @@ impl Core {
     ) -> Result<(), Stall> {
         match places.cell {
             Some(Cell::Told(tally)) if by == 1 => {
-                self.post_told(id, peer, tally, (None, places.main))
+                self.post_told(id, peer, tally, None, places.main)
             }
             Some(Cell::Told(tally)) => self.say_count(peer, tally, by),
-            Some(Cell::There(cell)) => self.post_add(id, peer, (cell, by), None),
+            Some(Cell::There(cell)) => self.post_add(id, peer, cell, by, None),
             None => Ok(()),
         }
     }
@@ -253,7 +253,8 @@ impl Core {
         id: u32,
         peer: u32,
         tally: Tally,
-        (from, into): (Option<Local>, Remote),
+        from: Option<Local>,
+        into: Remote,
     ) -> Result<(), Stall> {
         let word = tally.0;
         let tell = What::Tell { from, into, word };
@@ -265,7 +266,8 @@ impl Core {
         &mut self,
         id: u32,
         peer: u32,
-        (cell, by): (Remote, u64),
+        cell: Remote,
+        by: u64,
         before: Option<What<'static>>,
     ) -> Result<(), Stall> {
         let answer = self.outbox.answer().ok_or(Stall::Room)?;

@@ -188,7 +188,7 @@ impl Registrations {
         Some(RemoteRegion {
             kind,
             owner: self.me,
-            id: seal(self.me, (kind, key), whole),
+            id: seal(self.me, kind, key, whole),
             generation: key,
             whole,
             base: address + offset,
@@ -229,7 +229,7 @@ pub(super) fn slot_of(key: RemoteRegion) -> Option<u32> {
 
 /// Returns true if a key can be one of this owner's, by its checksum.
 pub(super) fn is_sealed(key: RemoteRegion, owner: u32) -> bool {
-    key.owner == owner && key.id == seal(owner, (key.kind, key.generation), key.whole)
+    key.owner == owner && key.id == seal(owner, key.kind, key.generation, key.whole)
 }
 
 /// Returns where a key leads. It must be sealed, and its range inside of what it grants.
@@ -241,7 +241,7 @@ pub(super) const fn place_of(key: RemoteRegion) -> Remote {
 }
 
 /// Returns the checksum of a key. Garbled keys must not reach the device, where they would break the connection.
-fn seal(owner: u32, (kind, key): (u32, u32), whole: u64) -> u32 {
+fn seal(owner: u32, kind: u32, key: u32, whole: u64) -> u32 {
     let words = [
         u64::from(owner) << 32 | u64::from(key),
         u64::from(kind),
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn parts_of_a_key_are_keys_and_garbled_ones_are_not() {
         let key = RemoteRegion {
-            id: seal(3, (PLAIN_KIND, 0x1234), 0x4010),
+            id: seal(3, PLAIN_KIND, 0x1234, 0x4010),
             ..KEY
         };
         let part = key.slice(0x100, 8).unwrap();

@@ -369,9 +369,7 @@ impl Core {
             Cargo::LookUp { slot } => {
                 self.handle_entry(to.peer, slot, flight.answer, failed.is_none());
             }
-            Cargo::Step { op, step } => {
-                self.handle_step(op, (step, to.lane), flight.answer, status)
-            }
+            Cargo::Step { op, step } => self.handle_step(op, step, to.lane, flight.answer, status),
         }
     }
 

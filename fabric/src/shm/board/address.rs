@@ -158,9 +158,8 @@ impl Address {
             "it has no number here".to_owned()
         };
         let maker = "the rank that made it";
-        let spaces = (own, self.spaces);
         handover::board(self.name, self.cookie, PATIENCE)
-            .map_err(|why| handover::unreached(&hidden, &why, spaces, maker))
+            .map_err(|why| handover::unreached(&hidden, &why, own, self.spaces, maker))
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn board(name: u64, cookie: u64, patience: Duration) -> io::Result<Ow
         }
         Ok(())
     };
-    let given = try_again(&name, (cookie, Wanted::Board), patience, look);
+    let given = try_again(&name, cookie, Wanted::Board, patience, look);
     drop(knock);
     given?.pop().ok_or_else(nothing)
 }
@@ -99,13 +99,14 @@ pub(super) fn of_rank(
         }
         Ok(())
     };
-    try_again(&name, (board.cookie(), wanted), patience, call)
+    try_again(&name, board.cookie(), wanted, patience, call)
 }
 
 /// Asks the process that listens under a name, and tries again until one does. Calls `before` before each try.
 fn try_again(
     name: &str,
-    (cookie, wanted): (u64, Wanted),
+    cookie: u64,
+    wanted: Wanted,
     patience: Duration,
     mut before: impl FnMut(u32) -> io::Result<()>,
 ) -> io::Result<Vec<OwnedFd>> {
@@ -138,7 +139,8 @@ const TURNS_WITHOUT_PATHS: u32 = 4;
 pub(super) fn unreached(
     hidden: &str,
     why: &io::Error,
-    (own, theirs): (Spaces, Spaces),
+    own: Spaces,
+    theirs: Spaces,
     owner: &str,
 ) -> io::Error {
     let is_other_users = why.get_ref().is_some_and(|why| why.is::<doors::TwoUsers>());

@@ -19,6 +19,7 @@ use super::{
     faults::Flow,
     heap::{NEVER, Time, What},
     link::Inbox,
+    network::RankPair,
     slab::{NO_SLOT, Slab, index},
     world::{Cargo, World},
 };
@@ -342,7 +343,7 @@ impl World {
                 lanes: Lanes::new(&[lane]).unwrap_or_default(),
             };
         }
-        let pair = (side.rank, side.peer);
+        let pair = RankPair::new(side.rank, side.peer);
         let place = Flow::Words.next(&mut side.words);
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

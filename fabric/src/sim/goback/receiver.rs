@@ -30,7 +30,8 @@ impl Receiver {
         data: Data,
         source: u32,
         pool: Option<&mut Pool>,
-        (now, limits): (u64, &Limits),
+        now: u64,
+        limits: &Limits,
     ) -> Verdict {
         if data.seq != self.expected {
             let answer = if data.seq < self.expected {

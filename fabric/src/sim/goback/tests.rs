@@ -186,8 +186,8 @@ impl World {
 
     fn data(&mut self, from: usize, data: Data, packet: u64) {
         let source = u32::try_from(from).expect("few senders");
-        let at = (self.now, &limits());
-        let verdict = self.receivers[from].handle_data(data, source, self.pool.as_mut(), at);
+        let pool = self.pool.as_mut();
+        let verdict = self.receivers[from].handle_data(data, source, pool, self.now, &limits());
         if verdict.taken {
             self.inbox.push_back((from, packet));
             if !std::mem::replace(&mut self.serving, true) {

@@ -11,15 +11,22 @@ use crate::{
 pub(in crate::sim) enum Detours {
     None,
     Fixed {
-        every: Time,
-        detour: Time,
+        rhythm: DetourRhythm,
         seed: u64,
     },
     Exponential {
-        every: Time,
-        detour: Time,
+        means: DetourRhythm,
         next: Vec<Next>,
     },
+}
+
+/// How often the operating system takes a processor, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sim) struct DetourRhythm {
+    /// Period of fixed detours; for random ones, the mean time from the end of one to the start of the next.
+    every: Time,
+    /// Length of a detour.
+    detour: Time,
 }
 
 /// The next detour of a rank.
@@ -38,22 +45,23 @@ impl Detours {
                 every_ns,
                 detour_ns,
             } => Self::Fixed {
-                every: ps(every_ns),
-                detour: ps(detour_ns),
+                rhythm: DetourRhythm {
+                    every: ps(every_ns),
+                    detour: ps(detour_ns),
+                },
                 seed,
             },
             Noise::Exponential {
                 every_ns,
                 detour_ns,
             } => {
-                let (every, detour) = (ps(every_ns), ps(detour_ns));
-                let first = |rank| Next::first(seed, rank, every, detour);
+                let means = DetourRhythm {
+                    every: ps(every_ns),
+                    detour: ps(detour_ns),
+                };
+                let first = |rank| Next::first(seed, rank, means);
                 let next = (0..ranks).map(first).collect();
-                Self::Exponential {
-                    every,
-                    detour,
-                    next,
-                }
+                Self::Exponential { means, next }
             }
         }
     }
@@ -62,19 +70,11 @@ impl Detours {
     pub(in crate::sim) fn end(&mut self, rank: u32, start: Time, work: Time) -> Time {
         match self {
             Self::None => start.saturating_add(work),
-            Self::Fixed {
-                every,
-                detour,
-                seed,
-            } => {
-                let phase = phase(*seed, rank) % *every;
-                fixed_end((*every, *detour, phase), start, work)
+            Self::Fixed { rhythm, seed } => {
+                let phase = phase(*seed, rank) % rhythm.every;
+                fixed_end(*rhythm, phase, start, work)
             }
-            Self::Exponential {
-                every,
-                detour,
-                next,
-            } => next[index(rank)].end(start, work, (*every, *detour)),
+            Self::Exponential { means, next } => next[index(rank)].end(start, work, *means),
         }
     }
 
@@ -87,8 +87,9 @@ impl Detours {
     }
 }
 
-/// Returns when `work` is done that begins at `start`, if detours begin at `phase` and then every `every`.
-fn fixed_end((every, detour, phase): (Time, Time, Time), start: Time, work: Time) -> Time {
+/// Returns when `work` is done that begins at `start`, if detours begin at `phase` and then every `rhythm.every`.
+fn fixed_end(rhythm: DetourRhythm, phase: Time, start: Time, work: Time) -> Time {
+    let DetourRhythm { every, detour } = rhythm;
     let into = (start + (every - phase)) % every;
     // Work that begins in a detour waits for the detour's end.
     let start = start + detour.saturating_sub(into);
@@ -104,24 +105,24 @@ fn fixed_end((every, detour, phase): (Time, Time, Time), start: Time, work: Time
 }
 
 impl Next {
-    fn first(seed: u64, rank: u32, every: Time, detour: Time) -> Self {
+    fn first(seed: u64, rank: u32, means: DetourRhythm) -> Self {
         let mut next = Self {
             random: Random::new(phase(seed, rank)),
             start: 0,
             end: 0,
         };
-        next.plan(0, (every, detour));
+        next.plan(0, means);
         next
     }
 
-    fn plan(&mut self, from: Time, (every, detour): (Time, Time)) {
-        self.start = from.saturating_add(exponential(&mut self.random, every));
+    fn plan(&mut self, from: Time, means: DetourRhythm) {
+        self.start = from.saturating_add(exponential(&mut self.random, means.every));
         self.end = self
             .start
-            .saturating_add(exponential(&mut self.random, detour));
+            .saturating_add(exponential(&mut self.random, means.detour));
     }
 
-    fn end(&mut self, start: Time, work: Time, means: (Time, Time)) -> Time {
+    fn end(&mut self, start: Time, work: Time, means: DetourRhythm) -> Time {
         if self.end <= start {
             // The host was idle meanwhile. An exponential time to the next detour does not depend on how long it was idle.
             self.plan(start, means);
@@ -166,11 +167,12 @@ fn phase(seed: u64, rank: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Detours, Noise, exponential, fixed_end};
+    use super::{DetourRhythm, Detours, Noise, exponential, fixed_end};
     use crate::random::Random;
 
     /// Computes the same as `fixed_end`, one unit of time after the other.
-    fn slowly((every, detour, phase): (u64, u64, u64), start: u64, work: u64) -> u64 {
+    fn slowly(rhythm: DetourRhythm, phase: u64, start: u64, work: u64) -> u64 {
+        let DetourRhythm { every, detour } = rhythm;
         let (mut now, mut left) = (start, work);
         while left > 0 || (now + every - phase) % every < detour && now == start {
             if (now + every - phase) % every >= detour {
@@ -188,11 +190,11 @@ mod tests {
                 for (phase, start, work) in (0..every).flat_map(|phase| {
                     (0..9).flat_map(move |start| (1..20).map(move |work| (phase, start, work)))
                 }) {
-                    let noise = (every, detour, phase);
+                    let noise = DetourRhythm { every, detour };
                     assert_eq!(
-                        fixed_end(noise, start, work),
-                        slowly(noise, start, work),
-                        "{noise:?} {start} {work}"
+                        fixed_end(noise, phase, start, work),
+                        slowly(noise, phase, start, work),
+                        "{noise:?} {phase} {start} {work}"
                     );
                 }
             }

@@ -33,6 +33,28 @@ pub(super) struct Network {
     triggers: Vec<Time>,
 }
 
+/// Two ranks, in the direction in which something goes between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RankPair {
+    pub(super) from: u32,
+    pub(super) to: u32,
+}
+
+impl RankPair {
+    pub(super) const fn new(from: u32, to: u32) -> Self {
+        Self { from, to }
+    }
+}
+
+/// What a packet costs the adapter that sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WireLoad {
+    /// Bytes on the wire.
+    pub(super) len: u64,
+    /// Time that the adapter spends on the packet before it sends the first byte.
+    pub(super) toll: Time,
+}
+
 /// Timing of a packet's transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passage {
@@ -83,25 +105,24 @@ impl Network {
         one / self.node.ranks == other / self.node.ranks
     }
 
-    /// Sends `len` bytes at `at`, or as soon as the rail is free. `toll` is the time that the adapter first spends on them alone.
-    pub(super) fn carry(
-        &mut self,
-        at: Time,
-        (from, to): (u32, u32),
-        (len, toll): (u64, Time),
-        rail: u32,
-    ) -> Passage {
-        let (source, target) = (from / self.node.ranks, to / self.node.ranks);
+    /// Sends a packet at `at`, or as soon as the rail is free.
+    pub(super) fn carry(&mut self, at: Time, pair: RankPair, load: WireLoad, rail: u32) -> Passage {
+        let (source, target) = self.nodes_of(pair);
         if source == target {
-            self.carry_inside(at, from, len)
+            self.carry_inside(at, pair.from, load.len)
         } else {
-            self.carry_over(at, (source, target), (len, toll), rail)
+            self.carry_over(at, source, target, load, rail)
         }
     }
 
+    /// Returns the nodes of two ranks.
+    const fn nodes_of(&self, pair: RankPair) -> (u32, u32) {
+        (pair.from / self.node.ranks, pair.to / self.node.ranks)
+    }
+
     /// Returns when an urgent packet arrives. It is short, and does not wait for links.
-    pub(super) fn express(&self, at: Time, (from, to): (u32, u32)) -> Passage {
-        let (source, target) = (from / self.node.ranks, to / self.node.ranks);
+    pub(super) fn express(&self, at: Time, pair: RankPair) -> Passage {
+        let (source, target) = self.nodes_of(pair);
         let way = if source == target {
             ps(self.node.latency_ns)
         } else {
@@ -150,10 +171,12 @@ impl Network {
     fn carry_over(
         &mut self,
         at: Time,
-        (source, target): (u32, u32),
-        (len, toll): (u64, Time),
+        source: u32,
+        target: u32,
+        load: WireLoad,
         rail: u32,
     ) -> Passage {
+        let WireLoad { len, toll } = load;
         let busy = (len * self.nic.byte_ps).max(ps(self.nic.gap_ns));
         let rails = self.nic.rails;
         let adapter = |node: u32| index(node * rails + rail);

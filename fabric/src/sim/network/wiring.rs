@@ -6,19 +6,29 @@ use crate::sim::{model::Topology, slab::index};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wiring {
     Crossbar,
-    FatTree {
-        arity: u32,
-        levels: u32,
-        places: u32,
-    },
-    Torus {
-        size: [u32; 3],
-    },
-    Dragonfly {
-        routers: u32,
-        nodes: u32,
-        groups: u32,
-    },
+    FatTree(TreeShape),
+    Torus { size: [u32; 3] },
+    Dragonfly(DragonflyShape),
+}
+
+/// Size of a fat tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TreeShape {
+    /// Links down from each switch.
+    arity: u32,
+    levels: u32,
+    /// Nodes for which there is room.
+    places: u32,
+}
+
+/// Size of a dragonfly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DragonflyShape {
+    /// Routers of each group.
+    routers: u32,
+    /// Nodes of each router.
+    nodes: u32,
+    groups: u32,
 }
 
 /// Length of a path.
@@ -42,22 +52,22 @@ impl Wiring {
                 }
                 // There are as many whole copies of the largest subtree below the top as are needed.
                 let places = nodes.next_multiple_of(below);
-                Self::FatTree {
+                Self::FatTree(TreeShape {
                     arity,
                     levels,
                     places,
-                }
+                })
             }
             Topology::Torus { size: [0, 0, 0] } => Self::Torus { size: cube(nodes) },
             Topology::Torus { size } => Self::Torus { size },
             Topology::Dragonfly {
                 routers,
                 nodes: each,
-            } => Self::Dragonfly {
+            } => Self::Dragonfly(DragonflyShape {
                 routers,
                 nodes: each,
                 groups: nodes.div_ceil(routers * each),
-            },
+            }),
         }
     }
 
@@ -65,12 +75,10 @@ impl Wiring {
     pub(super) fn links(self) -> usize {
         match self {
             Self::Crossbar => 0,
-            Self::FatTree { levels, places, .. } => 2 * index(levels - 1) * index(places),
+            Self::FatTree(tree) => 2 * index(tree.levels - 1) * index(tree.places),
             Self::Torus { size } => 6 * size.into_iter().map(index).product::<usize>(),
-            Self::Dragonfly {
-                routers, groups, ..
-            } => {
-                let (routers, groups) = (index(routers), index(groups));
+            Self::Dragonfly(shape) => {
+                let (routers, groups) = (index(shape.routers), index(shape.groups));
                 groups * routers * routers + groups * groups
             }
         }
@@ -85,48 +93,42 @@ impl Wiring {
         };
         let switches = match self {
             Self::Crossbar => 1,
-            Self::FatTree {
-                arity,
-                levels,
-                places,
-            } => climb(arity, (levels, places), (from, to), &mut count),
-            Self::Torus { size } => walk(size, (from, to), &mut count),
-            Self::Dragonfly {
-                routers,
-                nodes,
-                groups,
-            } => jump((routers, nodes, groups), (from, to), &mut count),
+            Self::FatTree(tree) => tree.climb(from, to, &mut count),
+            Self::Torus { size } => walk(size, from, to, &mut count),
+            Self::Dragonfly(shape) => shape.jump(from, to, &mut count),
         };
         hops.switches = switches;
         hops
     }
 }
 
-/// Goes up to the lowest switch above both nodes, and down again. With d-mod-k routing, the destination's digits choose the links
-/// up, and all paths to one destination come down on the same links.
-fn climb(
-    arity: u32,
-    (levels, places): (u32, u32),
-    (from, to): (u32, u32),
-    visit: &mut impl FnMut(usize),
-) -> u32 {
-    let mut top = 1;
-    let mut below = arity;
-    while from / below != to / below {
-        let up = from / below * below + to % below;
-        visit(index(top - 1) * index(places) + index(up));
-        top += 1;
-        below = below.saturating_mul(arity);
+impl TreeShape {
+    /// Goes up to the lowest switch above both nodes, and down again. With d-mod-k routing, the destination's digits choose the links
+    /// up, and all paths to one destination come down on the same links.
+    fn climb(self, from: u32, to: u32, visit: &mut impl FnMut(usize)) -> u32 {
+        let Self {
+            arity,
+            levels,
+            places,
+        } = self;
+        let mut top = 1;
+        let mut below = arity;
+        while from / below != to / below {
+            let up = from / below * below + to % below;
+            visit(index(top - 1) * index(places) + index(up));
+            top += 1;
+            below = below.saturating_mul(arity);
+        }
+        let downs = index(levels - 1) * index(places);
+        for level in (1..top).rev() {
+            visit(downs + index(level - 1) * index(places) + index(to));
+        }
+        2 * top - 1
     }
-    let downs = index(levels - 1) * index(places);
-    for level in (1..top).rev() {
-        visit(downs + index(level - 1) * index(places) + index(to));
-    }
-    2 * top - 1
 }
 
 /// Goes along x, then y, then z, each the shorter way round.
-fn walk(size: [u32; 3], (from, to): (u32, u32), visit: &mut impl FnMut(usize)) -> u32 {
+fn walk(size: [u32; 3], from: u32, to: u32, visit: &mut impl FnMut(usize)) -> u32 {
     let place = |node: u32| {
         [
             node % size[0],
@@ -151,35 +153,38 @@ fn walk(size: [u32; 3], (from, to): (u32, u32), visit: &mut impl FnMut(usize)) -
     steps
 }
 
-/// Goes to the router with the link to the other group, across, and to the destination's router.
-fn jump(
-    (routers, nodes, groups): (u32, u32, u32),
-    (from, to): (u32, u32),
-    visit: &mut impl FnMut(usize),
-) -> u32 {
-    let (mut router, goal) = (from / nodes, to / nodes);
-    let mut passed = 1;
-    let mut local = |from: u32, to: u32, visit: &mut dyn FnMut(usize)| {
-        if from != to {
-            visit(index(from) * index(routers) + index(to % routers));
-            passed += 1;
+impl DragonflyShape {
+    /// Goes to the router with the link to the other group, across, and to the destination's router.
+    fn jump(self, from: u32, to: u32, visit: &mut impl FnMut(usize)) -> u32 {
+        let Self {
+            routers,
+            nodes,
+            groups,
+        } = self;
+        let (mut router, goal) = (from / nodes, to / nodes);
+        let mut passed = 1;
+        let mut local = |from: u32, to: u32, visit: &mut dyn FnMut(usize)| {
+            if from != to {
+                visit(index(from) * index(routers) + index(to % routers));
+                passed += 1;
+            }
+        };
+        let (group, goal_group) = (router / routers, goal / routers);
+        if group != goal_group {
+            local(
+                router,
+                group * routers + gate(group, goal_group, routers),
+                visit,
+            );
+            let globals = index(groups) * index(routers) * index(routers);
+            visit(globals + index(group) * index(groups) + index(goal_group));
+            router = goal_group * routers + gate(goal_group, group, routers);
+            local(router, goal, visit);
+            return passed + 1;
         }
-    };
-    let (group, goal_group) = (router / routers, goal / routers);
-    if group != goal_group {
-        local(
-            router,
-            group * routers + gate(group, goal_group, routers),
-            visit,
-        );
-        let globals = index(groups) * index(routers) * index(routers);
-        visit(globals + index(group) * index(groups) + index(goal_group));
-        router = goal_group * routers + gate(goal_group, group, routers);
         local(router, goal, visit);
-        return passed + 1;
+        passed
     }
-    local(router, goal, visit);
-    passed
 }
 
 /// Returns the router of a group that has the link to another group. The routers take turns.

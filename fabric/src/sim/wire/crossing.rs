@@ -5,6 +5,7 @@ use super::{
         crc::Crc32c,
         faults::{Crossing, Damage, Flow},
         heap::{Time, What},
+        network::{RankPair, WireLoad},
         world::{World, ps},
     },
     Frame,
@@ -30,12 +31,12 @@ impl Flow {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip<'a> {
     pub(super) at: Time,
-    pub(super) pair: (u32, u32),
+    pub(super) pair: RankPair,
     pub(super) rail: u32,
     /// The packet's place in its flow.
     pub(super) place: Place,
-    /// Bytes, and the time that the adapter first spends on them. `None` for an urgent packet, which does not wait for links.
-    pub(super) load: Option<(u64, Time)>,
+    /// `None` for an urgent packet, which does not wait for links.
+    pub(super) load: Option<WireLoad>,
     /// Bytes on the wire, or empty if no fault looks at them.
     pub(super) image: &'a [u8],
 }
@@ -54,12 +55,12 @@ impl World {
     /// Sends a message about a connection, which leaves at `at`.
     pub(in crate::sim) fn send_word(
         &mut self,
-        pair: (u32, u32),
+        pair: RankPair,
         place: Place,
         bytes: &[u8],
         at: Time,
     ) {
-        let (from, to) = pair;
+        let RankPair { from, to } = pair;
         let crossed = self.cross(Trip {
             at,
             pair,
@@ -84,14 +85,16 @@ impl World {
 
     /// Sends something through the network, and decides which faults happen to it.
     pub(super) fn cross(&mut self, trip: Trip<'_>) -> Crossed {
-        let (from, to) = trip.pair;
+        let RankPair { from, to } = trip.pair;
         let rail = self.live_rail(trip.rail, trip.at);
         let passage = match trip.load {
-            Some((len, toll)) => {
+            Some(WireLoad { len, toll }) => {
                 let slowness = u64::from(self.wire().faults.slowness(rail, trip.at));
-                let carried = len.saturating_mul(slowness);
-                self.network
-                    .carry(trip.at, trip.pair, (carried, toll), rail)
+                let load = WireLoad {
+                    len: len.saturating_mul(slowness),
+                    toll,
+                };
+                self.network.carry(trip.at, trip.pair, load, rail)
             }
             None => self.network.express(trip.at, trip.pair),
         };

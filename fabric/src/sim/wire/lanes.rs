@@ -4,6 +4,7 @@ use super::{
     super::{
         goback::{Answer, Data, Limits, Receiver, Sender},
         heap::{NEVER, Time, What},
+        network::{RankPair, WireLoad},
         world::{World, ps},
     },
     Frame, Lane, Parcel, SLACK_MIN, Wire,
@@ -18,9 +19,10 @@ impl World {
         let mut next = now;
         loop {
             let state = &mut self.wire().lanes[lane];
-            let (pair, rail, distance) = ((state.from, state.to), state.rail, state.distance);
+            let (rail, distance) = (state.rail, state.distance);
+            let pair = RankPair::new(state.from, state.to);
             let limits = self.lane_limits(distance);
-            if self.is_killed(pair.0) {
+            if self.is_killed(pair.from) {
                 return now;
             }
             let sender = &mut self.wire().lanes[lane].sender;
@@ -37,7 +39,10 @@ impl World {
                 pair,
                 rail: u32::from(rail),
                 place,
-                load: Some((parcel.len, parcel.toll)),
+                load: Some(WireLoad {
+                    len: parcel.len,
+                    toll: parcel.toll,
+                }),
                 image: &image,
             });
             next = crossed.next;
@@ -122,7 +127,7 @@ impl World {
             pool.pass(lane);
         }
         let pool = pool.filter(|_| needs_slot);
-        let verdict = receiver.handle_data(data, lane, pool, (now, &limits));
+        let verdict = receiver.handle_data(data, lane, pool, now, &limits);
         if verdict.taken {
             self.arrive(parcel.slot);
         }
@@ -136,7 +141,7 @@ impl World {
 
     pub(super) fn send_answer(&mut self, lane: u32, answer: Answer, at: Time) {
         let state = &self.wire().lanes[lane];
-        let (pair, rail) = ((state.to, state.from), u32::from(state.rail));
+        let (pair, rail) = (RankPair::new(state.to, state.from), u32::from(state.rail));
         let place = Flow::Answers.next(&mut self.wire().lanes[lane].answers);
         let crossed = self.cross(Trip {
             at,

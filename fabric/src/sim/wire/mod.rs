@@ -22,6 +22,7 @@ use super::{
     faults::Flow,
     goback::{Answer, Data, Pool, Receiver, Sender},
     heap::{Time, What},
+    network::{RankPair, WireLoad},
     slab::{Slab, index},
     world::{Cargo, World},
 };
@@ -179,18 +180,18 @@ impl World {
     /// Sends a packet without repair. Faults do not affect the notification that a rank has closed.
     fn leave_unrepaired(&mut self, slot: u32, rail: u32, toll: Time) -> Time {
         let packet = &self.packets[slot];
-        let (pair, len) = ((packet.from, packet.to), packet.len());
+        let (pair, len) = (RankPair::new(packet.from, packet.to), packet.len());
         if matches!(packet.cargo, Cargo::Bye(_)) || self.wire().faults.is_none() {
             return self.go(slot, rail, toll);
         }
         let image = self.image(&[], slot);
-        let place = Flow::Packets.next(&mut self.link(pair.0, pair.1).crossed);
+        let place = Flow::Packets.next(&mut self.link(pair.from, pair.to).crossed);
         let crossed = self.cross(Trip {
             at: self.now,
             pair,
             rail,
             place,
-            load: Some((len, toll)),
+            load: Some(WireLoad { len, toll }),
             image: &image,
         });
         match crossed.arrivals {
@@ -208,7 +209,7 @@ impl World {
 
     /// Returns how long an urgent packet takes.
     fn distance(&self, from: u32, to: u32) -> Time {
-        self.network.express(0, (from, to)).arrives
+        self.network.express(0, RankPair::new(from, to)).arrives
     }
 
     /// Plans the faults of hosts.

@@ -59,7 +59,7 @@ impl Mr {
         // SAFETY: the pages of the range are pinned by the kernel before this returns, so that the device touches nothing else
         // as long as the registration lasts.
         let mr = unsafe { (pd.context.library.reg_mr)(pd.raw(), address, len, access.flags()) };
-        Self::hold(pd, mr, (len, start.addr().get() as u64))
+        Self::hold(pd, mr, len, start.addr().get() as u64)
     }
 
     /// Like [`new`](Self::new), but devices count addresses in it from the offset of the first byte in its page.
@@ -75,10 +75,10 @@ impl Mr {
         let mr = unsafe {
             (pd.context.library.reg_mr_iova)(pd.raw(), address, len, first, access.flags())
         };
-        Self::hold(pd, mr, (len, first))
+        Self::hold(pd, mr, len, first)
     }
 
-    fn hold(pd: &Arc<Pd>, mr: *mut abi::Mr, (len, start): (usize, u64)) -> io::Result<Self> {
+    fn hold(pd: &Arc<Pd>, mr: *mut abi::Mr, len: usize, start: u64) -> io::Result<Self> {
         let raw = Raw::new(mr, "registering").map_err(|why| cannot_register(len, &why))?;
         let pd = Arc::clone(pd);
         Ok(Self { pd, raw, start })

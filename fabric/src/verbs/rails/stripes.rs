@@ -184,7 +184,8 @@ impl Core {
     pub(in super::super) fn handle_piece(
         &mut self,
         id: u32,
-        (piece, lane): (PieceId, usize),
+        piece: PieceId,
+        lane: usize,
         status: i32,
     ) {
         let landed = status == WC_SUCCESS;
