@@ -154,7 +154,8 @@ impl<'a> Call<'a> {
     pub(crate) fn begin<I: SendBuf, O: RecvBuf, H: Home<I, O>>(
         self,
         reducer: Option<Reducer>,
-        (input, output): (I, O),
+        input: I,
+        output: O,
         home: H,
     ) -> CollectiveOp<I, O, H> {
         let Self {
@@ -175,7 +176,7 @@ impl<'a> Call<'a> {
                 };
                 comm.run_program_in(turn, collective, input, output)
             }
-            Err(sentence) => comm.refuse_program(turn, name, sentence, (input, output)),
+            Err(sentence) => comm.refuse_program(turn, name, sentence, input, output),
         };
         CollectiveOp::new(run, home)
     }

@@ -90,7 +90,7 @@ pub trait Collectives {
         let ask = Ask::of(Verb::Gather, "gather_into")
             .root(root)
             .len(send.elems().len());
-        start::exchange(self, &ask, (send, recv))
+        start::exchange(self, &ask, send, recv)
     }
 
     /// Like [`gather`](Self::gather), with blocks of the lengths `counts`, which all ranks know.
@@ -112,7 +112,7 @@ pub trait Collectives {
         let ask = Ask::of(Verb::Gather, "gather_v_into")
             .root(root)
             .counts(counts);
-        start::exchange(self, &ask, (send, recv))
+        start::exchange(self, &ask, send, recv)
     }
 
     /// Gives every rank its block of `block` of `root`'s elements. `send` of the other ranks is not read and may be empty.
@@ -132,7 +132,7 @@ pub trait Collectives {
         block: usize,
     ) -> ExchangeOp<S, R> {
         let ask = Ask::of(Verb::Scatter, "scatter_into").root(root).len(block);
-        start::exchange(self, &ask, (send, recv))
+        start::exchange(self, &ask, send, recv)
     }
 
     /// Like [`scatter`](Self::scatter), with blocks of the lengths `counts`, which all ranks know.
@@ -156,7 +156,7 @@ pub trait Collectives {
         let ask = Ask::of(Verb::Scatter, "scatter_v_into")
             .root(root)
             .counts(counts);
-        start::exchange(self, &ask, (send, recv))
+        start::exchange(self, &ask, send, recv)
     }
 
     /// Gives every rank a block of every rank. All blocks have the same length.
@@ -174,7 +174,7 @@ pub trait Collectives {
         recv: R,
     ) -> ExchangeOp<S, R> {
         let ask = Ask::of(Verb::AllGather, "all_gather_into").len(send.elems().len());
-        start::exchange(self, &ask, (send, recv))
+        start::exchange(self, &ask, send, recv)
     }
 
     /// Like [`all_gather`](Self::all_gather), with blocks of the lengths `counts`, which all ranks know.
@@ -193,7 +193,7 @@ pub trait Collectives {
         counts: &[usize],
     ) -> ExchangeOp<S, R> {
         let ask = Ask::of(Verb::AllGather, "all_gather_v_into").counts(counts);
-        start::exchange(self, &ask, (send, recv))
+        start::exchange(self, &ask, send, recv)
     }
 
     /// Sends block `j` of rank `i` to rank `j`, as its block `i`. All blocks have the same length.
@@ -213,7 +213,7 @@ pub trait Collectives {
     ) -> ExchangeOp<S, R> {
         let ask = Ask::of(Verb::AllToAll, "all_to_all_into")
             .share(send.elems().len(), self.communicator().size());
-        start::exchange(self, &ask, (send, recv))
+        start::exchange(self, &ask, send, recv)
     }
 
     /// Like [`all_to_all`](Self::all_to_all), with blocks of `send_counts[j]` elements for rank `j`, and `recv_counts[i]` from
@@ -239,7 +239,7 @@ pub trait Collectives {
         recv_counts: &[usize],
     ) -> ExchangeOp<S, R> {
         let ask = Ask::of(Verb::AllToAll, "all_to_all_v_into").counts(send_counts);
-        start::exchange(self, &ask.incoming(recv_counts), (send, recv))
+        start::exchange(self, &ask.incoming(recv_counts), send, recv)
     }
 
     /// Combines the elements of all ranks, element by element, in place and on every rank. All ranks get the same bits.
@@ -280,7 +280,7 @@ pub trait Collectives {
         let ask = Ask::of(Verb::Reduce, "reduce_into")
             .root(root)
             .len(send.elems().len());
-        start::reduce_into(self, ask, (send, recv), op)
+        start::reduce_into(self, ask, send, recv, op)
     }
 
     /// Combines the elements of all ranks, element by element; rank `i` gets block `i` of the result, `counts[i]` elements.
@@ -305,7 +305,7 @@ pub trait Collectives {
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
         let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_into").counts(counts);
-        start::reduce_into(self, ask, (send, recv), op)
+        start::reduce_into(self, ask, send, recv, op)
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), with blocks of the same length.
@@ -330,7 +330,7 @@ pub trait Collectives {
     ) -> ReduceIntoOp<S, R, O> {
         let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_block_into")
             .share(send.elems().len(), self.communicator().size());
-        start::reduce_into(self, ask, (send, recv), op)
+        start::reduce_into(self, ask, send, recv, op)
     }
 
     /// Combines the elements of ranks 0 to this one, element by element and in place.
@@ -357,7 +357,7 @@ pub trait Collectives {
         op: O,
     ) -> ReduceIntoOp<S, R, O> {
         let ask = Ask::of(Verb::Exscan, "exscan_into").len(send.elems().len());
-        start::reduce_into(self, ask, (send, recv), op)
+        start::reduce_into(self, ask, send, recv, op)
     }
 
     /// Sends a vector of any length to each rank, and returns the vectors received. The ranks exchange the lengths first.

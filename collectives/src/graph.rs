@@ -101,7 +101,7 @@ fn exchange(comm: &Comm, counts: Vec<u32>, at: &'static Location<'static>) -> Fr
     let ask = Ask::of(Verb::AllToAll, "graph").share(counts.len(), comm.size());
     let mut call = Call::new::<u32>(comm, &AUTO, &ask).called_at(at);
     let room = call.room();
-    call.begin(None, (counts, room), Fresh)
+    call.begin(None, counts, room, Fresh)
 }
 
 /// Lets all ranks meet, and fails on all of them if one has a fault.
@@ -111,7 +111,7 @@ fn agree(comm: &Comm, wrong: Option<String>, at: &'static Location<'static>) -> 
     if let Some(sentence) = wrong {
         call.refuse(sentence);
     }
-    call.begin(None, ([], []), Nothing)
+    call.begin(None, [], [], Nothing)
 }
 
 impl Neighborhood for Graph {

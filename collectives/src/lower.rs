@@ -18,7 +18,8 @@ use crate::plan::{Action, Buffer, Plan, Side, Span};
 /// Panics if the plan has more bytes than a `usize` can count.
 pub fn lower<T: Wire>(
     plan: &Plan,
-    (input, output): (usize, usize),
+    input: usize,
+    output: usize,
     short: bool,
 ) -> Result<Program, Misfit> {
     let bytes = Bytes(size_of::<T>());
@@ -102,7 +103,7 @@ mod tests {
         let blocks = Blocks::each(3);
         let plan = AllToAll::Bruck.plan(&Place::new(1, 4), &blocks, &blocks);
         let plan = plan.unwrap();
-        let program = lower::<u64>(&plan, (12, 12), false).unwrap();
+        let program = lower::<u64>(&plan, 12, 12, false).unwrap();
         assert_eq!((program.ranks(), program.lens().input), (4, 96));
         let first = *program.actions().next().unwrap();
         let from = offload::Buffer::Input.span(24, 72);
@@ -115,6 +116,6 @@ mod tests {
     fn a_plan_that_is_longer_than_its_buffers_is_refused() {
         let blocks = Blocks::each(3);
         let plan = AllToAll::Bruck.plan(&Place::new(1, 4), &blocks, &blocks);
-        assert!(lower::<u64>(&plan.unwrap(), (11, 12), false).is_err());
+        assert!(lower::<u64>(&plan.unwrap(), 11, 12, false).is_err());
     }
 }

@@ -45,7 +45,7 @@ pub trait Neighborhood {
         R: RecvBuf<Elem = S::Elem>,
     {
         let cut = Cut::one_to_all(send.elems().len());
-        exchange(self, "neighbor_all_gather_into", &cut, (send, recv))
+        exchange(self, "neighbor_all_gather_into", &cut, send, recv)
     }
 
     /// Like [`neighbor_all_gather`](Self::neighbor_all_gather), with blocks of `recv_counts[i]` elements from neighbor `i`.
@@ -68,7 +68,7 @@ pub trait Neighborhood {
         R: RecvBuf<Elem = S::Elem>,
     {
         let cut = Cut::one_to_all(send.elems().len()).receiving(recv_counts);
-        exchange(self, "neighbor_all_gather_v_into", &cut, (send, recv))
+        exchange(self, "neighbor_all_gather_v_into", &cut, send, recv)
     }
 
     /// Gives neighbor `i` block `i`, and gets one block of each neighbor. All blocks have the same length.
@@ -94,7 +94,7 @@ pub trait Neighborhood {
             room,
             ..Cut::equal(send.elems().len())
         };
-        exchange(self, "neighbor_all_to_all_into", &cut, (send, recv))
+        exchange(self, "neighbor_all_to_all_into", &cut, send, recv)
     }
 
     /// Like [`neighbor_all_to_all`](Self::neighbor_all_to_all), with `send_counts[i]` elements for neighbor `i`, and
@@ -124,7 +124,7 @@ pub trait Neighborhood {
         R: RecvBuf<Elem = S::Elem>,
     {
         let cut = Cut::counted(send_counts, recv_counts);
-        exchange(self, "neighbor_all_to_all_v_into", &cut, (send, recv))
+        exchange(self, "neighbor_all_to_all_v_into", &cut, send, recv)
     }
 
     /// Plans a [`neighbor_all_gather`](Self::neighbor_all_gather) of blocks of `block` elements once. Making the plan is a
@@ -263,7 +263,7 @@ impl<'a> Cut<'a> {
         }
         let plan = neighbours(place, &to, &from, edges.pairing);
         let program =
-            lower::<T>(&plan, (input, output), false).map_err(|misfit| misfit.to_string())?;
+            lower::<T>(&plan, input, output, false).map_err(|misfit| misfit.to_string())?;
         Ok(Ready {
             program: program.into(),
             // Messages tell the lengths of blocks, so the signature does not contain them.
@@ -351,7 +351,7 @@ fn fresh<S: SendBuf>(
 ) -> FreshOp<S> {
     let mut call = call::<S::Elem>(on, name, cut);
     let recv = call.room();
-    call.begin(None, (send, recv), Fresh)
+    call.begin(None, send, recv, Fresh)
 }
 
 #[track_caller]
@@ -359,9 +359,10 @@ fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
     on: &(impl Neighborhood + ?Sized),
     name: &'static str,
     cut: &Cut<'_>,
-    buffers: (S, R),
+    send: S,
+    recv: R,
 ) -> ExchangeOp<S, R> {
-    call::<S::Elem>(on, name, cut).begin(None, buffers, Both)
+    call::<S::Elem>(on, name, cut).begin(None, send, recv, Both)
 }
 
 #[track_caller]

@@ -150,7 +150,7 @@ fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> Begin<T> {
             Default::default()
         });
         Run::Wide(Box::new(Wide {
-            run: start.begin((send, recv)),
+            run: start.begin(send, recv),
             buffers,
             narrow: O::narrow,
         }))
@@ -198,7 +198,7 @@ impl<T: Wire> Draft<T> {
         Self {
             name,
             planned,
-            agreed: meeting.begin(None, ([], []), Nothing),
+            agreed: meeting.begin(None, [], [], Nothing),
         }
     }
 
@@ -292,7 +292,7 @@ impl<T: Wire, K> Persistent<T, K> {
         };
         let run = match wide {
             Some(begin) => begin(start, buffers),
-            None => Run::Direct(start.begin(buffers)),
+            None => Run::Direct(start.begin(buffers.0, buffers.1)),
         };
         PlanOp {
             run,
@@ -342,13 +342,13 @@ impl<T: Wire> Persistent<T, Shared> {
 }
 
 impl Start<'_> {
-    fn begin<A: Wire>(self, buffers: (Vec<A>, Vec<A>)) -> ProgramOp<Vec<A>, Vec<A>> {
+    fn begin<A: Wire>(self, input: Vec<A>, output: Vec<A>) -> ProgramOp<Vec<A>, Vec<A>> {
         let Self {
             comm, name, turn, ..
         } = self;
         match self.collective {
-            Ok(collective) => comm.run_program_in(turn, collective, buffers.0, buffers.1),
-            Err(why) => comm.refuse_program(turn, name, why, buffers),
+            Ok(collective) => comm.run_program_in(turn, collective, input, output),
+            Err(why) => comm.refuse_program(turn, name, why, input, output),
         }
     }
 }

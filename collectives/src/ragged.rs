@@ -69,7 +69,7 @@ pub(crate) fn all_to_all<T: Wire>(
             let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
             let room = call.room();
             let given = call.join(&send);
-            call.begin(None, (given, room), Fresh)
+            call.begin(None, given, room, Fresh)
         };
         match done.await {
             Ok(all) => Ok(finish(move || rows(&all, &recvs))),
@@ -96,7 +96,7 @@ pub(crate) fn scatter<T: Wire>(
     }
     let mut lens = if is_root { lens_of(&send) } else { Vec::new() };
     lens.resize(size, 0);
-    let first: InPlaceOp<_> = lengths(&comm, &tuning, &ask).begin(None, ([], lens), InPlace);
+    let first: InPlaceOp<_> = lengths(&comm, &tuning, &ask).begin(None, [], lens, InPlace);
     let second = Later::new(&comm);
     let rest = async move {
         let lens = match first.await {
@@ -113,7 +113,7 @@ pub(crate) fn scatter<T: Wire>(
             } else {
                 Vec::new()
             };
-            call.begin(None, (given, room), Fresh)
+            call.begin(None, given, room, Fresh)
         };
         match done.await {
             Ok(row) => Ok(finish(move || row)),
@@ -130,7 +130,8 @@ pub(crate) fn gather<T: Wire>(
     root: usize,
     send: Vec<T>,
 ) -> RaggedOp<Option<Rows<T>>, OpError<Vec<T>>> {
-    let all = gathered(of(on), Some(root), send);
+    let (comm, tuning) = of(on);
+    let all = gathered(comm, tuning, Some(root), send);
     let rest = async move {
         let (all, lens) = all.await?;
         Ok(finish(move || all.map(|all| rows(&all, &lens))))
@@ -144,7 +145,8 @@ pub(crate) fn all_gather<T: Wire>(
     on: &(impl Collectives + ?Sized),
     send: Vec<T>,
 ) -> RaggedOp<Rows<T>, OpError<Vec<T>>> {
-    let all = gathered(of(on), None, send);
+    let (comm, tuning) = of(on);
+    let all = gathered(comm, tuning, None, send);
     let rest = async move {
         let (all, lens) = all.await?;
         Ok(finish(move || rows(&all.unwrap_or_default(), &lens)))
@@ -154,7 +156,8 @@ pub(crate) fn all_gather<T: Wire>(
 
 #[track_caller]
 fn gathered<T: Wire>(
-    (comm, tuning): (Comm, Tuning),
+    comm: Comm,
+    tuning: Tuning,
     root: Option<usize>,
     send: Vec<T>,
 ) -> impl Future<Output = Result<Parts<T>, OpError<Vec<T>>>> + Send + use<T> {
@@ -183,7 +186,7 @@ fn gathered<T: Wire>(
             let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
             let here = root.is_none_or(|root| root == second.comm.rank());
             let room = call.room();
-            call.begin(None, (send, room), FreshAt(here))
+            call.begin(None, send, room, FreshAt(here))
         };
         Ok((done.await?, theirs))
     }
@@ -204,7 +207,7 @@ fn fresh(
 ) -> crate::op::FreshOp<Vec<u64>> {
     let mut call = lengths(comm, tuning, ask);
     let room = call.room();
-    call.begin(None, (send, room), Fresh)
+    call.begin(None, send, room, Fresh)
 }
 
 /// Makes the call of the first part. Its signature contains the whole collective's name: a rank that calls the collective of

@@ -22,7 +22,7 @@ use crate::{
 
 #[track_caller]
 pub(crate) fn barrier(on: &(impl Collectives + ?Sized), ask: &Ask<'_>) -> BarrierOp {
-    call::<u8>(on, ask).begin(None, ([], []), Nothing)
+    call::<u8>(on, ask).begin(None, [], [], Nothing)
 }
 
 #[track_caller]
@@ -31,16 +31,17 @@ pub(crate) fn in_place<B: RecvBuf>(
     ask: &Ask<'_>,
     buf: B,
 ) -> InPlaceOp<B> {
-    call::<B::Elem>(on, ask).begin(None, ([], buf), InPlace)
+    call::<B::Elem>(on, ask).begin(None, [], buf, InPlace)
 }
 
 #[track_caller]
 pub(crate) fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
     on: &(impl Collectives + ?Sized),
     ask: &Ask<'_>,
-    buffers: (S, R),
+    send: S,
+    recv: R,
 ) -> ExchangeOp<S, R> {
-    call::<S::Elem>(on, ask).begin(None, buffers, Both)
+    call::<S::Elem>(on, ask).begin(None, send, recv, Both)
 }
 
 #[track_caller]
@@ -51,7 +52,7 @@ pub(crate) fn fresh<S: SendBuf>(
 ) -> FreshOp<S> {
     let mut call = call::<S::Elem>(on, ask);
     let recv = call.room();
-    call.begin(None, (send, recv), Fresh)
+    call.begin(None, send, recv, Fresh)
 }
 
 #[track_caller]
@@ -64,7 +65,7 @@ pub(crate) fn by_blocks<S: SendBuf>(
     let recv = call.room();
     let program = call.program();
     call.by_blocks()
-        .begin(None, (send, recv), ByBlocks { program })
+        .begin(None, send, recv, ByBlocks { program })
 }
 
 #[track_caller]
@@ -77,7 +78,7 @@ pub(crate) fn fresh_at<S: SendBuf>(
     let mut call = call::<S::Elem>(on, ask);
     let recv = call.room();
     let is_root = on.communicator().rank() == root;
-    call.begin(None, (send, recv), FreshAt(is_root))
+    call.begin(None, send, recv, FreshAt(is_root))
 }
 
 #[track_caller]
@@ -90,11 +91,11 @@ pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
     let ask = ask.reducing::<B::Elem, O>();
     let Some(wide) = O::widen(buf.elems()) else {
         let call = call::<B::Elem>(on, &ask);
-        return ReductionOp::direct(call.begin(Some(op.reducer()), ([], buf), InPlace));
+        return ReductionOp::direct(call.begin(Some(op.reducer()), [], buf, InPlace));
     };
     let mut call = call::<O::Acc>(on, &ask);
     let wide = wide.unwrap_or_else(|why| call.refused(why));
-    let run = call.begin(Some(op.reducer()), (Vec::new(), wide), Both);
+    let run = call.begin(Some(op.reducer()), Vec::new(), wide, Both);
     ReductionOp::wide(run, |outcome| match outcome {
         Ok(wide) => Ok(narrowed::<_, O>(&wide, buf)),
         Err(error) => Err(OpError { error, buf }),
@@ -105,7 +106,8 @@ pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
 pub(crate) fn reduce_into<S, R, O>(
     on: &(impl Collectives + ?Sized),
     ask: Ask<'_>,
-    (send, mut recv): (S, R),
+    send: S,
+    mut recv: R,
     op: O,
 ) -> ReduceIntoOp<S, R, O>
 where
@@ -116,7 +118,7 @@ where
     let mut ask = ask.reducing::<S::Elem, O>();
     let Some(wide) = O::widen(send.elems()) else {
         let call = call::<S::Elem>(on, &ask);
-        return ReductionOp::direct(call.begin(Some(op.reducer()), (send, recv), Both));
+        return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, Both));
     };
     let comm = on.communicator();
     let place = Place::new(comm.rank(), comm.size());
@@ -174,7 +176,7 @@ where
     let Some(wide) = O::widen(send.elems()) else {
         let mut call = call::<S::Elem>(on, &ask);
         let recv = call.room();
-        return ReductionOp::direct(call.begin(Some(op.reducer()), (send, recv), home));
+        return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, home));
     };
     reduce_wide(on, &ask, wide, op, |outcome| match outcome {
         Ok(wide) => Ok(home.done(send, O::narrow(&wide))),
@@ -204,7 +206,7 @@ where
     let mut call = call::<R::Acc>(on, ask);
     let wide = wide.unwrap_or_else(|why| call.refused(why));
     let recv: Vec<R::Acc> = call.room();
-    let run: CollectiveOp<_, _, _> = call.begin(Some(op.reducer()), (wide, recv), Both);
+    let run: CollectiveOp<_, _, _> = call.begin(Some(op.reducer()), wide, recv, Both);
     ReductionOp::wide(run, finish)
 }
 

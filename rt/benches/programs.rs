@@ -86,20 +86,18 @@ async fn measure(world: &Comm, operation: &Operation, bytes: usize) {
     let crowd = if world.size() > 2 { 10 } else { 1 };
     let calls = ((2 << 30) / (bytes + 8_192) / 4).clamp(100, 50_000) / crowd;
     let lens = operation.program.lens();
-    let mut buffers = (
-        vec![1.0_f64; lens.input / 8],
-        vec![1.0_f64; lens.output / 8],
-    );
+    let mut input = vec![1.0_f64; lens.input / 8];
+    let mut output = vec![1.0_f64; lens.output / 8];
     let together = barrier(world);
     let mut best = f64::MAX;
     let mut all = Vec::new();
     for _ in 0..5 {
-        call(world, &together, Default::default()).await;
+        call(world, &together, Vec::new(), Vec::new()).await;
         let start = Instant::now();
         for _ in 0..calls {
-            buffers = call(world, operation, buffers).await;
+            (input, output) = call(world, operation, input, output).await;
         }
-        call(world, &together, Default::default()).await;
+        call(world, &together, Vec::new(), Vec::new()).await;
         #[expect(clippy::cast_precision_loss, reason = "few calls")]
         let micros = start.elapsed().as_secs_f64() * 1e6 / calls as f64;
         best = best.min(micros);
@@ -117,7 +115,8 @@ async fn measure(world: &Comm, operation: &Operation, bytes: usize) {
 async fn call(
     world: &Comm,
     operation: &Operation,
-    (input, output): (Vec<f64>, Vec<f64>),
+    input: Vec<f64>,
+    output: Vec<f64>,
 ) -> (Vec<f64>, Vec<f64>) {
     let collective = Collective {
         name: operation.name,

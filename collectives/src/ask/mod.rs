@@ -216,7 +216,8 @@ impl<'a> Ask<'a> {
         let plan = chosen.plan.map_err(|unfit| unfit.to_string())?;
         let program = lower::<T>(
             &plan,
-            (input, output),
+            input,
+            output,
             self.is_short(chosen.cost_ns, place.size()),
         );
         Ok(Made {

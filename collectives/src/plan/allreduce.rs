@@ -115,13 +115,13 @@ fn recursive_doubling(b: &mut Builder, team: &Team<'_>, acc: Span) {
     let mut landing = b.landing(2.min(team.size - 1), acc.len);
     let mut last = partner.and_then(|peer| {
         let side = side_of(peer, team.me);
-        absorb(b, &mut landing, (team.at(peer), side), acc, &[])
+        absorb(b, &mut landing, team.at(peer), side, acc, &[])
     });
     for distance in powers(fold.power) {
         let peer = fold.rank(index ^ distance);
         let sent = b.send(team.at(peer), acc, &[last]);
         let side = side_of(peer, team.me);
-        last = absorb(b, &mut landing, (team.at(peer), side), acc, &[sent]);
+        last = absorb(b, &mut landing, team.at(peer), side, acc, &[sent]);
     }
     if let Some(partner) = partner {
         b.send(team.at(partner), acc, &[last]);
@@ -165,7 +165,7 @@ fn rabenseifner(b: &mut Builder, team: &Team<'_>, acc: Span) {
         Role::In { index, partner } => (index, partner),
         Role::Out { partner } => return lent(b, team.at(partner), acc),
     };
-    let Halves { halves, last } = reduce_halves(b, team, &fold, (index, partner), acc, None);
+    let Halves { halves, last } = reduce_halves(b, team, &fold, index, partner, acc, None);
     let mut have = vec![last];
     for half in halves.iter().rev() {
         b.send(half.peer, half.kept, &have);
@@ -201,7 +201,8 @@ pub(super) fn reduce_halves(
     b: &mut Builder,
     team: &Team<'_>,
     fold: &Fold,
-    (index, partner): (usize, Option<usize>),
+    index: usize,
+    partner: Option<usize>,
     acc: Span,
     ready: After,
 ) -> Halves {
@@ -213,7 +214,7 @@ pub(super) fn reduce_halves(
     let mut landing = b.landing(2.min(team.size - 1), longest);
     let merged = partner.and_then(|peer| {
         let side = side_of(peer, team.me);
-        absorb(b, &mut landing, (team.at(peer), side), acc, &[ready])
+        absorb(b, &mut landing, team.at(peer), side, acc, &[ready])
     });
     let (mut last, mut kept, mut halves) = (merged.or(ready), acc, Vec::new());
     for distance in powers(fold.power) {
@@ -226,11 +227,11 @@ pub(super) fn reduce_halves(
             (parts.1, parts.0)
         };
         let peer = fold.rank(index ^ distance);
-        let to = (team.at(peer), side_of(peer, team.me));
-        let sent = b.send(to.0, given, &[last]);
-        last = absorb(b, &mut landing, to, kept, &[last]).or(last);
+        let (to, side) = (team.at(peer), side_of(peer, team.me));
+        let sent = b.send(to, given, &[last]);
+        last = absorb(b, &mut landing, to, side, kept, &[last]).or(last);
         halves.push(Half {
-            peer: to.0,
+            peer: to,
             kept,
             given,
             sent,
@@ -246,8 +247,8 @@ fn ring(b: &mut Builder, team: &Team<'_>, len: usize) {
     let (mut sent, mut last) = (Vec::new(), None);
     for round in 0..size - 1 {
         sent.push(b.send(team.ahead(1), block(round), &[last]));
-        let from = (team.behind(1), Side::Left);
-        last = absorb(b, &mut landing, from, block(round + 1), &[]);
+        let from = team.behind(1);
+        last = absorb(b, &mut landing, from, Side::Left, block(round + 1), &[]);
     }
     // Complete parts land in place of partial ones, once those were sent.
     for (round, sent) in sent.into_iter().enumerate() {

@@ -52,14 +52,14 @@ impl AllToAll {
         match self {
             Self::Pairwise { window } => {
                 let ahead = (1..size).map(|k| ((team.me + k) % size, (team.me + size - k) % size));
-                scattered(&mut b, &team, (sends, recvs), window, ahead);
+                scattered(&mut b, &team, sends, recvs, window, ahead);
             }
             Self::Xor { .. } if !size.is_power_of_two() => {
                 return Err(Unfit::PowerOfTwo(self.name()));
             }
             Self::Xor { window } => {
                 let pairs = (1..size).map(|k| (team.me ^ k, team.me ^ k));
-                scattered(&mut b, &team, (sends, recvs), window, pairs);
+                scattered(&mut b, &team, sends, recvs, window, pairs);
             }
             Self::Bruck => bruck(&mut b, &team, even()?),
             Self::Leaders => leaders(&mut b, place, even()?)?,
@@ -72,7 +72,8 @@ impl AllToAll {
 fn scattered(
     b: &mut Builder,
     team: &Team<'_>,
-    (sends, recvs): (&Blocks, &Blocks),
+    sends: &Blocks,
+    recvs: &Blocks,
     window: usize,
     pairs: impl Iterator<Item = (usize, usize)>,
 ) {

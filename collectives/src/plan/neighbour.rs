@@ -59,11 +59,11 @@ pub fn neighbours(
     let others = |edge: &Neighbour| edge.rank.filter(|rank| *rank != me);
     for edge in to {
         let block = Input.span(edge.start, edge.len);
-        ends.extend(others(edge).map(|to| End::new(place, (me, to), block)));
+        ends.extend(others(edge).map(|to| End::new(place, me, to, block)));
     }
     for at in in_order(from, pairing) {
         let block = Output.span(from[at].start, from[at].len);
-        ends.extend(others(&from[at]).map(|from| End::new(place, (from, me), block)));
+        ends.extend(others(&from[at]).map(|from| End::new(place, from, me, block)));
     }
     // All ranks handle their edges in the same order of all edges of the graph, however the lists name them. So the first edge
     // of all that has not completed is the first such edge at both of its ends, and any lookahead is enough.
@@ -109,7 +109,7 @@ struct End {
 }
 
 impl End {
-    fn new(place: &Place<'_>, (from, to): (usize, usize), block: Span) -> Self {
+    fn new(place: &Place<'_>, from: usize, to: usize, block: Span) -> Self {
         let peer = if from == place.rank() { to } else { from };
         place.assert_rank(peer);
         let distance = (to + place.size() - from) % place.size();

@@ -83,7 +83,7 @@ pub(super) fn up(b: &mut Builder, team: &Team<'_>, place: &Halving, acc: Span, r
     let mut last = ready;
     for child in place.children.iter().rev() {
         let side = side_of(child.rank, team.me);
-        last = absorb(b, &mut landing, (team.at(child.rank), side), acc, &[last]).or(last);
+        last = absorb(b, &mut landing, team.at(child.rank), side, acc, &[last]).or(last);
     }
     if let Some(parent) = place.parent {
         b.send(team.at(parent), acc, &[last]);
@@ -94,7 +94,8 @@ pub(super) fn up(b: &mut Builder, team: &Team<'_>, place: &Halving, acc: Span, r
 pub(super) fn absorb(
     b: &mut Builder,
     landing: &mut Landing,
-    (from, side): (usize, Side),
+    from: usize,
+    side: Side,
     acc: Span,
     ready: &[After],
 ) -> After {
@@ -129,7 +130,7 @@ fn rabenseifner(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
         b.scratch(len)
     };
     let copied = b.copy(own, acc, &[]);
-    let Halves { halves, last } = reduce_halves(b, team, &fold, (index, partner), acc, copied);
+    let Halves { halves, last } = reduce_halves(b, team, &fold, index, partner, acc, copied);
     // Back along the halving: of each pair, the rank on the root's side receives the other rank's half.
     let mut have = vec![last];
     for (half, distance) in halves.iter().rev().zip(powers(fold.power).rev()) {

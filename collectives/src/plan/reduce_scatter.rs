@@ -85,8 +85,8 @@ fn recursive_halving(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
     let mut landing = b.landing(2.min(team.size - 1), own.len);
     let mut last = b.copy(own, acc, &[]);
     if let Some(peer) = partner {
-        let from = (team.at(peer), side_of(peer, team.me));
-        last = absorb(b, &mut landing, from, acc, &[last]).or(last);
+        let (from, side) = (team.at(peer), side_of(peer, team.me));
+        last = absorb(b, &mut landing, from, side, acc, &[last]).or(last);
     }
     for distance in powers(fold.power).rev() {
         let first = index & !(distance - 1);
@@ -95,8 +95,8 @@ fn recursive_halving(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
         let kept = blocks.within(acc, 0, fold.ranks(first..first + distance));
         let peer = fold.rank(index ^ distance);
         b.send(team.at(peer), given, &[last]);
-        let from = (team.at(peer), side_of(peer, team.me));
-        last = absorb(b, &mut landing, from, kept, &[last]).or(last);
+        let (from, side) = (team.at(peer), side_of(peer, team.me));
+        last = absorb(b, &mut landing, from, side, kept, &[last]).or(last);
     }
     let block = |rank: usize| blocks.within(acc, 0, rank..rank + 1);
     if let Some(partner) = partner {
@@ -117,8 +117,8 @@ fn pairwise(b: &mut Builder, team: &Team<'_>, blocks: &Blocks, window: usize) {
         let before = sent.len().checked_sub(window).and_then(|index| sent[index]);
         let step = b.send(team.at(to), blocks.one(Input, to), &[before]);
         sent.extend(step.map(Some));
-        let from = (team.behind(distance), Side::Left);
-        last = absorb(b, &mut landing, from, result, &[last]);
+        let from = team.behind(distance);
+        last = absorb(b, &mut landing, from, Side::Left, result, &[last]);
     }
 }
 

@@ -53,8 +53,8 @@ fn doubling(b: &mut Builder, team: &Team<'_>, first: usize, acc: Span, ready: Af
             None
         };
         if distance <= place {
-            let from = (team.at(team.me - distance), Side::Left);
-            last = absorb(b, &mut landing, from, acc, &[sent.or(last)]);
+            let from = team.at(team.me - distance);
+            last = absorb(b, &mut landing, from, Side::Left, acc, &[sent.or(last)]);
         }
     }
 }

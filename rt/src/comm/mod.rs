@@ -143,23 +143,25 @@ impl Comm {
     pub(crate) fn world(shared: Arc<Shared>) -> Self {
         let (rank, size) = (shared.place.rank, shared.place.size);
         let collectives = Arc::clone(&shared.on_world);
-        Self::counting(shared, WORLD, (rank, Group::First(size)), None, collectives)
+        Self::counting(shared, WORLD, rank, Group::First(size), None, collectives)
     }
 
     /// Returns this rank's handle of a new communicator; `made` is the source line that makes it.
     fn new(
         shared: Arc<Shared>,
         ctx: u32,
-        (rank, group): (u32, Group),
+        rank: u32,
+        group: Group,
         made: &'static Location<'static>,
     ) -> Self {
-        Self::counting(shared, ctx, (rank, group), Some(made), Arc::default())
+        Self::counting(shared, ctx, rank, group, Some(made), Arc::default())
     }
 
     fn counting(
         shared: Arc<Shared>,
         ctx: u32,
-        (rank, group): (u32, Group),
+        rank: u32,
+        group: Group,
         made: Option<&'static Location<'static>>,
         collectives: Arc<AtomicU32>,
     ) -> Self {

@@ -138,7 +138,8 @@ impl Comm {
         }: Turn,
         collective: Collective,
         refused: Option<String>,
-        (input, output): (I, O),
+        input: I,
+        output: O,
     ) -> ProgramOp<I, O> {
         let executor = self.shared().settings.collectives;
         let lists = match executor {

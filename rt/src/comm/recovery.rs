@@ -15,7 +15,7 @@ use futures_core::Stream;
 
 use super::{Comm, split::none_left};
 use crate::{
-    engine::{Engine, Following, living},
+    engine::{AgreementId, Engine, Following, living},
     error::{ErrorKind, Result, called_at},
     executor::{drives, poll_proceed},
     group::Group,
@@ -136,8 +136,8 @@ impl Comm {
         }
         let before = (0..self.rank()).filter(|rank| !down.contains(*rank));
         let rank = u32::try_from(before.count()).expect("less than the old one");
-        let place = (rank, living(self.group(), down));
-        Ok(Self::new(self.shared().clone(), ctx, place, at))
+        let group = living(self.group(), down);
+        Ok(Self::new(self.shared().clone(), ctx, rank, group, at))
     }
 
     fn agreeing(&self, op: &'static str, call: u32, at: &'static Location<'static>) -> Agreeing {
@@ -158,14 +158,19 @@ struct Agreeing {
     at: &'static Location<'static>,
 }
 
+impl Agreeing {
+    fn id(&self) -> AgreementId {
+        AgreementId::new(self.comm.id(), self.call)
+    }
+}
+
 impl Future for Agreeing {
     type Output = Result<Value>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(poll_proceed(cx));
-        let call = (self.comm.id(), self.call);
-        let shared = self.comm.shared();
-        let polled = shared.with(|engine| engine.core.poll_agreed(call, cx.waker()));
+        let (id, shared) = (self.id(), self.comm.shared());
+        let polled = shared.with(|engine| engine.core.poll_agreed(id, cx.waker()));
         if polled.is_pending() && !drives(shared) {
             shared.wait_elsewhere();
         }
@@ -176,9 +181,8 @@ impl Future for Agreeing {
 
 impl Drop for Agreeing {
     fn drop(&mut self) {
-        let call = (self.comm.id(), self.call);
-        let shared = self.comm.shared();
-        shared.with(|engine| engine.core.forget_agreed(call));
+        let (id, shared) = (self.id(), self.comm.shared());
+        shared.with(|engine| engine.core.forget_agreed(id));
     }
 }
 

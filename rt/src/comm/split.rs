@@ -90,7 +90,7 @@ impl Comm {
             )
         })?;
         let shared = self.shared().clone();
-        Ok(Some(Self::new(shared, ctx, (rank, group), call.at)))
+        Ok(Some(Self::new(shared, ctx, rank, group, call.at)))
     }
 
     /// Makes a communicator of the same ranks in the same order, with separate messages. Collective. Like
@@ -115,8 +115,8 @@ impl Comm {
             let (comm, call) = (&agreement.comm, agreement.call);
             let agreed = comm.agree_on_context(call, Vote::new(signature)).await;
             let ctx = comm.settled(name, call, agreed)?;
-            let place = (comm.inner.rank, comm.group().clone());
-            Ok(Self::new(comm.shared().clone(), ctx, place, call.at))
+            let (shared, group) = (comm.shared().clone(), comm.group().clone());
+            Ok(Self::new(shared, ctx, comm.inner.rank, group, call.at))
         })
     }
 

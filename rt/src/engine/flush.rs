@@ -162,7 +162,8 @@ impl Engine {
             let tag = header.tag_for(self.core.lends, bytes);
             if !transmit_tagged(
                 &mut *self.driver,
-                (peer, rank),
+                peer,
+                rank,
                 tag,
                 bytemuck::bytes_of_mut(&mut header),
                 slot.bytes(0, bytes),
@@ -393,14 +394,15 @@ pub(super) fn transmit(
     header: &mut [u8],
     body: &[u8],
 ) -> bool {
-    transmit_tagged(driver, (peer, rank), None, header, body)
+    transmit_tagged(driver, peer, rank, None, header, body)
 }
 
 /// Does the same as [`transmit`], with a tag for adapters that match tags.
 #[inline]
 pub(super) fn transmit_tagged(
     driver: &mut dyn Driver,
-    (peer, rank): (&mut Peer, u32),
+    peer: &mut Peer,
+    rank: u32,
     tag: Option<Tag>,
     header: &mut [u8],
     body: &[u8],

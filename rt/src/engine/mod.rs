@@ -53,7 +53,7 @@ pub use self::{
 pub(crate) use self::{
     peer::Store,
     program::{Job, Look, QuickRun, RunCall, RunTicket, Taken},
-    recovery::{Following, living},
+    recovery::{AgreementId, Following, living},
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,

@@ -61,7 +61,7 @@ impl Engine {
         }
         let tag = header.tag_for(self.core.lends, bytes.len());
         let header = bytemuck::bytes_of_mut(&mut header);
-        let posted = transmit_tagged(&mut *self.driver, (peer, to), tag, header, bytes);
+        let posted = transmit_tagged(&mut *self.driver, peer, to, tag, header, bytes);
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.allowance.unspend();

@@ -97,7 +97,8 @@ pub trait CommInternals {
         turn: Turn,
         name: &'static str,
         sentence: String,
-        buffers: (I, O),
+        input: I,
+        output: O,
     ) -> ProgramOp<I, O>;
 }
 
@@ -161,7 +162,7 @@ impl CommInternals for Comm {
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
-        self.begin_program(turn, collective, None, (input, output))
+        self.begin_program(turn, collective, None, input, output)
     }
 
     #[cold]
@@ -170,7 +171,8 @@ impl CommInternals for Comm {
         turn: Turn,
         name: &'static str,
         sentence: String,
-        buffers: (I, O),
+        input: I,
+        output: O,
     ) -> ProgramOp<I, O> {
         let collective = Collective {
             name,
@@ -181,6 +183,6 @@ impl CommInternals for Comm {
             reducer: None,
             by_blocks: false,
         };
-        self.begin_program(turn, collective, Some(sentence), buffers)
+        self.begin_program(turn, collective, Some(sentence), input, output)
     }
 }

@@ -73,8 +73,8 @@ impl<T: Wire> Port<T> {
             Some(failed)
         };
         let watch = |engine: &mut Engine| engine.watch_completed(id, &origins);
-        let waiter = (&mut self.closing, cx.waker());
-        let over = ready!(self.comm.shared().poll_window(id, waiter, check, watch));
+        let (shared, place) = (self.comm.shared(), &mut self.closing);
+        let over = ready!(shared.poll_window(id, place, cx.waker(), check, watch));
         if !matches!(over, Some((_, ErrorKind::Closed))) {
             self.open_to.clear();
         }
@@ -331,7 +331,7 @@ impl<'p, T: Wire> Visit<'p, T> {
         let check = |engine: &mut Engine| {
             let mut failed = None;
             for (target, access) in self.targets.iter() {
-                if let Err(why) = engine.core.has_ended(id, (target.world, access))? {
+                if let Err(why) = engine.core.has_ended(id, target.world, access)? {
                     failed.get_or_insert((target.world, why));
                 }
             }

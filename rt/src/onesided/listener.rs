@@ -36,8 +36,8 @@ impl<'p, T: Wire> Listener<'p, T> {
     ) -> Poll<R> {
         ready!(poll_proceed(cx));
         let Port { comm, id, .. } = self.port;
-        let waiter = (&mut self.place, cx.waker());
-        comm.shared().poll_window(*id, waiter, check, watch)
+        let (shared, place) = (comm.shared(), &mut self.place);
+        shared.poll_window(*id, place, cx.waker(), check, watch)
     }
 }
 

@@ -80,7 +80,8 @@ impl<B: Send + 'static> RemoteOp<B> {
     pub(super) fn flying(
         op: &'static str,
         comm: &Comm,
-        (ticket, take): (Ticket<B>, Take<B>),
+        ticket: Ticket<B>,
+        take: Take<B>,
         watched: Option<Watched>,
     ) -> Self {
         let flight = Flight {

@@ -193,7 +193,7 @@ impl<T: Wire> Pieces<T> {
             let before = before.map(|(&first, attached)| (first, attached.buf.size()));
             (before, after)
         };
-        let (first, next) = find_place(self.next, (len, size), taken)?;
+        let (first, next) = find_place(self.next, len, size, taken)?;
         self.next = next;
         Some(first)
     }
@@ -205,7 +205,8 @@ impl<T: Wire> Pieces<T> {
 /// `around` returns the last piece before a number, with its length, and the first piece from that number on.
 fn find_place(
     next: usize,
-    (len, size): (usize, usize),
+    len: usize,
+    size: usize,
     around: impl Fn(usize) -> (Option<(usize, usize)>, Option<usize>),
 ) -> Option<(usize, usize)> {
     let size = size.max(1);
@@ -261,7 +262,7 @@ mod tests {
                     after.map(|(first, _)| *first),
                 )
             };
-            let (first, next) = find_place(self.next, (len, self.size), around)?;
+            let (first, next) = find_place(self.next, len, self.size, around)?;
             self.next = next;
             self.attached.insert(first, len);
             let gap = GAP / self.size;
@@ -342,9 +343,9 @@ mod tests {
     #[test]
     fn what_is_longer_than_all_addresses_finds_no_place() {
         let nothing = |_| (None, None);
-        assert_eq!(find_place(0, (usize::MAX, 8), nothing), None);
-        assert_eq!(find_place(0, (ADDRESSES / 8, 8), nothing), None);
-        assert_eq!(find_place(0, (1, ADDRESSES), nothing), None);
-        assert!(find_place(0, (0, 0), nothing).is_some());
+        assert_eq!(find_place(0, usize::MAX, 8, nothing), None);
+        assert_eq!(find_place(0, ADDRESSES / 8, 8, nothing), None);
+        assert_eq!(find_place(0, 1, ADDRESSES, nothing), None);
+        assert!(find_place(0, 0, 0, nothing).is_some());
     }
 }

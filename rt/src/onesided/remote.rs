@@ -133,7 +133,7 @@ impl<T: Wire> Port<T> {
         let (shared, len) = (self.comm.shared(), size_of_val(buf.elems()));
         let ticket = shared.with(|engine| engine.write_window(about, deed, ranges, buf));
         let watched = self.hurry(len);
-        RemoteOp::flying(op, &self.comm, (ticket, Core::take_send), watched)
+        RemoteOp::flying(op, &self.comm, ticket, Core::take_send, watched)
     }
 
     #[track_caller]
@@ -152,7 +152,7 @@ impl<T: Wire> Port<T> {
         );
         let ticket = shared.with(|engine| engine.fetch_window(about, deed, ranges, buf));
         let watched = self.hurry(len);
-        RemoteOp::flying(op, &self.comm, (ticket, Core::take_recv), watched)
+        RemoteOp::flying(op, &self.comm, ticket, Core::take_recv, watched)
     }
 
     /// Returns the byte range of `len` elements from `at` on.

@@ -91,7 +91,8 @@ impl Memory {
     #[inline]
     pub(crate) fn new(
         [input, output]: [Area; 2],
-        (lens, align): (Lens, usize),
+        lens: Lens,
+        align: usize,
         mut words: Vec<u128>,
     ) -> Self {
         let start = NonNull::from(words.as_mut_slice()).cast::<u8>();

@@ -164,7 +164,8 @@ impl Shared {
     pub(crate) fn poll_window<R>(
         &self,
         id: WindowId,
-        (place, waker): (&mut Listening, &Waker),
+        place: &mut Listening,
+        waker: &Waker,
         check: impl Fn(&mut Engine) -> Option<R>,
         watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {

@@ -118,7 +118,8 @@ impl Group<'_> {
                     &format!("barrier {algorithm}"),
                     plans,
                     |_, _| None,
-                    (0, 0),
+                    0,
+                    0,
                     (most, 0),
                 )
             });
@@ -154,7 +155,8 @@ impl Group<'_> {
                     &label,
                     plans,
                     |_, i| Some(vec![(root, i)]),
-                    (0, len),
+                    0,
+                    len,
                     (most, 0),
                 );
                 for (rank, memory) in case.memory.iter_mut().enumerate() {
@@ -191,7 +193,7 @@ impl Group<'_> {
                 };
                 let label = format!("all_reduce {algorithm} {order:?}, {len}");
                 let all = |_, i| Some(self.all(i));
-                let mut case = self.case(&label, plans, all, (0, len), (most, scratch));
+                let mut case = self.case(&label, plans, all, 0, len, (most, scratch));
                 case.order = order;
                 case.in_place();
                 visit(case);
@@ -233,7 +235,7 @@ impl Group<'_> {
                     _ => (2 * self.size - 1, 0),
                 };
                 let label = format!("all_to_all {algorithm}, ragged {ragged}, {}", self.map);
-                let mut case = self.case(&label, plans, |_, _| None, (0, 0), bounds);
+                let mut case = self.case(&label, plans, |_, _| None, 0, 0, bounds);
                 for rank in 0..self.size {
                     case.memory[rank].input = atoms(rank, sends(rank).start(self.size));
                     case.memory[rank].output = vec![None; recvs(rank).start(self.size)];
@@ -276,7 +278,7 @@ impl Group<'_> {
             };
             let label = format!("gather {algorithm} to {root}, {layout}");
             let wanted = |rank, i| (rank == root).then(|| vec![self.owner(blocks, i)]);
-            let mut case = self.case(&label, plans, wanted, (0, all), bounds);
+            let mut case = self.case(&label, plans, wanted, 0, all, bounds);
             case.inputs(|rank| blocks.len(rank));
             visit(case);
         }
@@ -299,7 +301,7 @@ impl Group<'_> {
                 Scatter::Linear { .. } => (self.size, 0),
             };
             let label = format!("scatter {algorithm} from {root}, {layout}");
-            let mut case = self.case(&label, plans, |_, _| None, (0, 0), bounds);
+            let mut case = self.case(&label, plans, |_, _| None, 0, 0, bounds);
             case.inputs(|rank| if rank == root { all } else { 0 });
             case.outputs(
                 |rank, i| Some(vec![(root, blocks.start(rank) + i)]),
@@ -317,7 +319,7 @@ impl Group<'_> {
                 let label = format!("reduce {algorithm} to {root}, {len}");
                 let wanted = |rank, i| (rank == root).then(|| self.all(i));
                 let bounds = (5 * self.lg() + 4, 3 * len);
-                let mut case = self.case(&label, plans, wanted, (len, len), bounds);
+                let mut case = self.case(&label, plans, wanted, len, len, bounds);
                 case.order = Order::RankOrder;
                 visit(case);
             }
@@ -338,7 +340,7 @@ impl Group<'_> {
                 let all = blocks.start(self.size);
                 let label = format!("all_gather {algorithm}, {layout}");
                 let wanted = |_, i| Some(vec![self.owner(&blocks, i)]);
-                let mut case = self.case(&label, plans, wanted, (0, all), (most, 0));
+                let mut case = self.case(&label, plans, wanted, 0, all, (most, 0));
                 case.inputs(|rank| blocks.len(rank));
                 visit(case);
             }
@@ -366,7 +368,7 @@ impl Group<'_> {
                     ReduceScatter::ReduceAndScatter => (4 * self.lg() + 5, 4 * all),
                 };
                 let label = format!("reduce_scatter {algorithm} {order:?}, {layout}");
-                let mut case = self.case(&label, plans, |_, _| None, (all, 0), bounds);
+                let mut case = self.case(&label, plans, |_, _| None, all, 0, bounds);
                 case.order = order;
                 case.outputs(
                     |rank, i| Some(self.all(blocks.start(rank) + i)),
@@ -382,7 +384,7 @@ impl Group<'_> {
             let bounds = (3 * self.lg() + 4, 2 * len);
             let plans = self.plans("scan", |place| Ok(scan(place, len))).unwrap();
             let upto = |rank: usize, i| Some((0..=rank).map(|rank| (rank, i)).collect());
-            let mut case = self.case(&format!("scan, {len}"), plans, upto, (0, len), bounds);
+            let mut case = self.case(&format!("scan, {len}"), plans, upto, 0, len, bounds);
             case.order = Order::RankOrder;
             case.in_place();
             visit(case);
@@ -391,7 +393,7 @@ impl Group<'_> {
                 .unwrap();
             let before =
                 |rank: usize, i| (rank > 0).then(|| (0..rank).map(|rank| (rank, i)).collect());
-            let mut case = self.case(&format!("exscan, {len}"), plans, before, (len, len), bounds);
+            let mut case = self.case(&format!("exscan, {len}"), plans, before, len, len, bounds);
             case.order = Order::RankOrder;
             visit(case);
         }
@@ -423,13 +425,7 @@ impl Group<'_> {
                 let from = both(rank)[i / 2].rank?;
                 Some(vec![(from, 2 - i / 2 * 2 + i % 2)])
             };
-            visit(self.case(
-                &format!("neighbours {label}"),
-                plans,
-                wanted,
-                (4, 4),
-                (4, 0),
-            ));
+            visit(self.case(&format!("neighbours {label}"), plans, wanted, 4, 4, (4, 0)));
         }
         let steps = [1, 3, 3];
         let to = |rank: usize| [0, 1, 2].map(|i| edge(i, Some((rank + steps[i]) % size)));
@@ -445,7 +441,7 @@ impl Group<'_> {
         };
         let wanted = |rank: usize, i: usize| Some(vec![(from(rank)[i / 2].rank?, i)]);
         let plans = self.plans("graph", plan).unwrap();
-        visit(self.case("neighbours graph", plans, wanted, (6, 6), (6, 0)));
+        visit(self.case("neighbours graph", plans, wanted, 6, 6, (6, 0)));
         self.web(visit);
     }
 
@@ -472,7 +468,7 @@ impl Group<'_> {
             Ok(neighbours(place, &to, &from, Pairing::Graph))
         };
         let plans = self.plans("web", plan).unwrap();
-        let mut case = self.case("neighbours web", plans, |_, _| None, (0, 0), (4 * size, 0));
+        let mut case = self.case("neighbours web", plans, |_, _| None, 0, 0, (4 * size, 0));
         case.inputs(|rank| 2 * peers(rank, true).len());
         let sources: Vec<_> = (0..size).map(|rank| peers(rank, false)).collect();
         let wanted = |rank: usize, i: usize| {
@@ -504,7 +500,8 @@ impl Group<'_> {
         label: &str,
         plans: Vec<Plan>,
         wanted: impl Fn(usize, usize) -> Option<Vec<Atom>>,
-        (input, output): (usize, usize),
+        input: usize,
+        output: usize,
         bounds: (usize, usize),
     ) -> Case {
         let memory = |rank| Memory::new(atoms(rank, input), Vec::new());

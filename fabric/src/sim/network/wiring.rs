@@ -103,8 +103,8 @@ impl Wiring {
 }
 
 impl TreeShape {
-    /// Goes up to the lowest switch above both nodes, and down again. With d-mod-k routing, the destination's digits choose the links
-    /// up, and all paths to one destination come down on the same links.
+    /// Goes up to the lowest switch above both nodes, and down again. With d-mod-k routing, the destination's digits choose the
+    /// links up, and all paths to one destination come down on the same links.
     fn climb(self, from: u32, to: u32, visit: &mut impl FnMut(usize)) -> u32 {
         let Self {
             arity,

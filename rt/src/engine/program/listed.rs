@@ -14,7 +14,7 @@ use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
 use super::{
     Run, State,
     calls::{Why, is_before},
-    slots::{Key, Lot, slots_of},
+    slots::{Lot, SlotId, slots_of},
     still::Still,
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
 /// State of a program that runs by lists.
 pub(super) struct Listed {
     pub(super) serial: u32,
-    pub(super) key: Key,
+    pub(super) slot: SlotId,
     /// Posted lists; `None` while the program waits for its slot.
     pub(super) posted: Option<Posted>,
     /// Work of the host that may begin.
@@ -115,7 +115,7 @@ impl State {
         self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 2);
         Box::new(Listed {
             serial: self.serial,
-            key: (id.context, id.sequence % slots_of(size)),
+            slot: SlotId::of(id, size),
             posted: None,
             duties: Duties::default(),
             tells,
@@ -214,7 +214,7 @@ impl Engine {
     fn hear(&mut self, run: &mut Run, code: Code) -> Option<ErrorKind> {
         let under_way = |listed: &&mut Box<Listed>| listed.ending.is_none() && !listed.over;
         let listed = run.listed.as_mut().filter(under_way)?;
-        let lot = self.core.programs.slots.get(&listed.key)?;
+        let lot = self.core.programs.slots.get(&listed.slot)?;
         let posted = listed.posted.as_mut()?;
         let (driver, slot) = (&mut *self.driver, &lot.slot);
         let duties = &mut listed.duties;
@@ -253,7 +253,7 @@ impl Engine {
         if listed.puts_no_more() {
             self.core.tell_still(key, sig, listed);
         }
-        let lot = self.core.programs.slots.get(&listed.key)?;
+        let lot = self.core.programs.slots.get(&listed.slot)?;
         let posted = listed.posted.as_ref().filter(|_| first)?;
         match why {
             Failure::Unmatched | Failure::BadRange => {
@@ -285,8 +285,8 @@ impl Engine {
         // Remove the names before the check, so that a rank that comes after it finds no slot.
         slots.values().for_each(|lot| core.unname(lot));
         self.flush();
-        for (key, lot) in slots {
-            self.core.turn_down(key, &lot);
+        for (id, lot) in slots {
+            self.core.turn_down(id, &lot);
         }
         self.flush();
     }
@@ -330,12 +330,12 @@ impl Core {
     }
 
     /// Notifies the ranks that have allowed us to send in this slot what we will not send.
-    pub(super) fn turn_down(&mut self, (ctx, nth): Key, lot: &Lot) {
+    pub(super) fn turn_down(&mut self, id: SlotId, lot: &Lot) {
         let slots = slots_of(lot.slot.size());
-        let next = self.programs.calls.next(ctx);
+        let next = self.programs.calls.next(id.context);
         // A tag of this slot after all collectives that a peer may still complete.
-        let tag = next.wrapping_add((nth + slots - next % slots) % slots);
-        let finished = Why::Finished(self.programs.me).header(CollectiveId::new(ctx, tag));
+        let tag = next.wrapping_add((id.nth + slots - next % slots) % slots);
+        let finished = Why::Finished(self.programs.me).header(CollectiveId::new(id.context, tag));
         for rank in lot.slot.waiting() {
             if self.peers.down(rank).is_none() {
                 self.peers.control(rank, &finished);
@@ -346,13 +346,11 @@ impl Core {
     /// Fails the programs of this slot that wait for a peer which has finished before this collective.
     pub(super) fn lose_invited(&mut self, rank: u32, id: CollectiveId) {
         let waits = |run: &Run| {
-            let slots = slots_of(run.group.len());
+            let slot = SlotId::of(id, run.group.len());
             let listed = run.listed.as_ref();
             run.group.contains(rank)
                 && !is_before(run.key().sequence, id.sequence)
-                && listed.is_some_and(|it| {
-                    it.posted.is_some() && it.key == (id.context, id.sequence % slots)
-                })
+                && listed.is_some_and(|it| it.posted.is_some() && it.slot == slot)
         };
         for index in self.programs.indices() {
             if self.programs.get(index).is_some_and(|run| waits(run)) {
@@ -430,7 +428,7 @@ impl Core {
     fn posted(&self, index: u32) -> Option<(&Run, &Listed, &Lot, &Posted)> {
         let run = self.programs.runs[index as usize].as_deref()?;
         let listed = run.listed.as_deref().filter(|listed| !listed.over)?;
-        let lot = self.programs.slots.get(&listed.key)?;
+        let lot = self.programs.slots.get(&listed.slot)?;
         Some((run, listed, lot, listed.posted.as_ref()?))
     }
 
@@ -442,7 +440,7 @@ impl Core {
         let under_way = runs.filter(|(run, listed)| run.failed.is_none() && !listed.over);
         under_way.flat_map(|(run, listed)| {
             let from = run.sources();
-            let lot = self.programs.slots.get(&listed.key);
+            let lot = self.programs.slots.get(&listed.slot);
             let posted = listed.posted.as_ref().zip(lot);
             let to = posted.map(|(posted, lot)| posted.uninvited(&lot.slot));
             let peers = from.chain(to.into_iter().flatten());
@@ -459,7 +457,7 @@ impl Core {
         let rank = group.local_of(me).unwrap_or_default();
         let mut peers = vec![(rank + 1) % size, (rank + size - 1) % size];
         if let Some(listed) = &run.listed
-            && let Some(lot) = self.programs.slots.get(&listed.key)
+            && let Some(lot) = self.programs.slots.get(&listed.slot)
             && let Some(posted) = &listed.posted
         {
             peers.extend(posted.uninvited(&lot.slot).take(ASKED_MAX));

@@ -48,7 +48,7 @@ use self::{
     calls::Calls,
     landed::Lines,
     run::{Room, Run},
-    slots::Lot,
+    slots::{Lot, SlotId},
 };
 use ripstop_fabric::driver::Token;
 
@@ -96,7 +96,7 @@ pub(super) struct State {
     /// Timer that [asks](doubt) the peers of a stalled program.
     doubt: Option<doubt::Doubt>,
     /// Shared resources of programs that run as task lists, by context and slot number.
-    slots: BTreeMap<(u32, u32), Lot>,
+    slots: BTreeMap<SlotId, Lot>,
     /// Serial number of the last program that ran as task lists.
     serial: u32,
     lines: Lines,
@@ -394,7 +394,7 @@ impl Core {
         let tells = offload && call.by_blocks && self.programs.lines.may_watch(call.at);
         self.programs.looking += usize::from(looks);
         let index = self.programs.add(|room| {
-            let memory = Memory::new(areas, (lens, align), scratch);
+            let memory = Memory::new(areas, lens, align, scratch);
             let mut run = Run::new(call, buffers, memory, room);
             (run.reducer, run.waits_directly, run.looks) = (reducer, directly, looks);
             run.skip_quick(over.unwrap_or(0));

@@ -279,7 +279,7 @@ impl Core {
             _ => mem::take(&mut self.programs.scratch),
         };
         let scratch = Memory::scratch(left, lens.scratch, align)?;
-        Some(Memory::new(buffers.areas(), (lens, align), scratch))
+        Some(Memory::new(buffers.areas(), lens, align, scratch))
     }
 
     fn keep_quick_memory(&mut self, mut memory: Memory) {

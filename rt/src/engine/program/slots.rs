@@ -6,6 +6,7 @@
 use std::{
     collections::{VecDeque, btree_map::Entry},
     io,
+    ops::RangeInclusive,
     sync::Arc,
 };
 
@@ -27,8 +28,33 @@ use crate::{
     proto::collective_id::CollectiveId,
 };
 
-/// Context, and the number of the slot in it.
-pub(super) type Key = (u32, u32);
+/// Names a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SlotId {
+    /// Context of the communicator's collectives.
+    pub(super) context: u32,
+    /// Number of the slot among those of the communicator.
+    pub(super) nth: u32,
+}
+
+impl SlotId {
+    /// Returns the slot of a collective of `size` ranks.
+    pub(super) const fn of(id: CollectiveId, size: usize) -> Self {
+        Self {
+            context: id.context,
+            nth: id.sequence % slots_of(size),
+        }
+    }
+
+    /// Returns a range with all slots of a communicator.
+    const fn all_of(context: u32) -> RangeInclusive<Self> {
+        let (first, last) = (0, u32::MAX);
+        Self {
+            context,
+            nth: first,
+        }..=Self { context, nth: last }
+    }
+}
 
 /// A slot, and the programs that use it in turn.
 pub(super) struct Lot {
@@ -64,13 +90,12 @@ impl Engine {
         let Some(listed) = run.listed.as_mut() else {
             return Ok(false);
         };
-        let lot = match self.core.programs.slots.entry(listed.key) {
+        let lot = match self.core.programs.slots.entry(listed.slot) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let (ctx, nth) = listed.key;
-                let name = u64::from(ctx) << 32 | u64::from(nth) << 1;
-                let who = (run.group.clone(), me);
-                new.insert(Lot::new(&mut *self.driver, who, name)?)
+                let SlotId { context, nth } = listed.slot;
+                let name = u64::from(context) << 32 | u64::from(nth) << 1;
+                new.insert(Lot::new(&mut *self.driver, run.group.clone(), me, name)?)
             }
         };
         if *lot.running.get_or_insert(index) != index {
@@ -112,9 +137,16 @@ impl Engine {
                 ),
             ));
         }
-        let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
-        let (driver, what) = (&mut *self.driver, (lowering, memory));
-        let begun = Posted::begin(driver, &mut lot.slot, what, names, &mut listed.duties);
+        let token = TOKENS | u64::from(listed.serial) << 32;
+        let begun = Posted::begin(
+            &mut *self.driver,
+            &mut lot.slot,
+            lowering,
+            memory,
+            run.about.sig,
+            token,
+            &mut listed.duties,
+        );
         if begun.is_err() {
             // Withdraw the keys, because the memory is returned without the program having begun.
             keys.for_each(|key| self.core.exposed.withdraw(key));
@@ -141,7 +173,7 @@ impl Core {
         self.tell_still(key, sig, listed);
         let keys = listed.posted.iter().flat_map(Posted::keys);
         keys.for_each(|key| self.exposed.withdraw(key));
-        let Some(lot) = self.programs.slots.get_mut(&listed.key) else {
+        let Some(lot) = self.programs.slots.get_mut(&listed.slot) else {
             return;
         };
         if listed.over
@@ -156,7 +188,7 @@ impl Core {
         }
         match lot.running {
             Some(next) => self.programs.stir(next),
-            None if lot.left => self.forget_slots(listed.key.0),
+            None if lot.left => self.forget_slots(listed.slot.context),
             None => {}
         }
     }
@@ -168,10 +200,10 @@ impl Core {
             return;
         }
         let slots = &mut self.programs.slots;
-        for lot in slots.range_mut((ctx, 0)..=(ctx, u32::MAX)) {
+        for lot in slots.range_mut(SlotId::all_of(ctx)) {
             lot.1.left = true;
         }
-        let gone = slots.extract_if((ctx, 0)..=(ctx, u32::MAX), |_, lot| lot.running.is_none());
+        let gone = slots.extract_if(SlotId::all_of(ctx), |_, lot| lot.running.is_none());
         for (key, lot) in gone.collect::<Vec<_>>() {
             self.turn_down(key, &lot);
             self.unname(&lot);
@@ -186,9 +218,9 @@ impl Core {
 }
 
 impl Lot {
-    fn new(driver: &mut dyn Driver, who: (Group, u32), name: u64) -> io::Result<Self> {
+    fn new(driver: &mut dyn Driver, group: Group, world: u32, name: u64) -> io::Result<Self> {
         Ok(Self {
-            slot: Slot::new(driver, who, name)?,
+            slot: Slot::new(driver, group, world, name)?,
             running: None,
             waiting: VecDeque::new(),
             left: false,

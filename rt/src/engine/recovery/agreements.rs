@@ -33,6 +33,19 @@ const LEFT_MAX: usize = 64;
 /// answer, on the few communicators that are created at a time.
 const EARLY_MAX: usize = 64;
 
+/// Names an agreement: the context of its communicator, and the number of this rank's call there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AgreementId {
+    pub(crate) context: u32,
+    pub(crate) call: u32,
+}
+
+impl AgreementId {
+    pub(crate) const fn new(context: u32, call: u32) -> Self {
+        Self { context, call }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Agreements {
     by_ctx: BTreeMap<u32, Agreement>,
@@ -160,7 +173,7 @@ impl Core {
 
     pub(crate) fn poll_agreed(
         &mut self,
-        (ctx, call): (u32, u32),
+        id: AgreementId,
         waker: &Waker,
     ) -> Poll<Result<Value, ErrorKind>> {
         let Self {
@@ -169,8 +182,8 @@ impl Core {
             closing,
             ..
         } = self;
-        let agreement = recovery.agreement(ctx);
-        let polled = agreement.and_then(|agreement| agreement.calls.poll(call, waker));
+        let agreement = recovery.agreement(id.context);
+        let polled = agreement.and_then(|agreement| agreement.calls.poll(id.call, waker));
         let Some((polled, other)) = polled else {
             return Poll::Ready(Err(ErrorKind::Closed));
         };
@@ -182,11 +195,11 @@ impl Core {
     }
 
     /// Drops the future of a call. The agreement continues.
-    pub(crate) fn forget_agreed(&mut self, (ctx, call): (u32, u32)) {
-        let agreement = self.recovery.agreement(ctx);
-        let waker = agreement.and_then(|agreement| agreement.calls.leave(call));
+    pub(crate) fn forget_agreed(&mut self, id: AgreementId) {
+        let agreement = self.recovery.agreement(id.context);
+        let waker = agreement.and_then(|agreement| agreement.calls.leave(id.call));
         self.wakers.extend(waker);
-        self.leave_unwanted(ctx);
+        self.leave_unwanted(id.context);
     }
 
     /// Leaves the communicators that were created without a future waiting here, as if the last handle had been dropped. So peers

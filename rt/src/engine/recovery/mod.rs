@@ -14,7 +14,10 @@ use std::{
 use ripstop_fabric::driver::Down;
 
 use self::{agreements::Agreements, failures::Follower, revoke::Early};
-pub(crate) use self::{agreements::living, failures::Following};
+pub(crate) use self::{
+    agreements::{AgreementId, living},
+    failures::Following,
+};
 use super::{Core, Engine};
 use crate::group::Group;
 

@@ -9,7 +9,7 @@ use std::{
 use super::world::{CTX, Net, TICK, World, about};
 use crate::{
     clock::Time,
-    engine::{QuickRun, RunCall, RunTicket},
+    engine::{AgreementId, QuickRun, RunCall, RunTicket},
     error::ErrorKind,
     group::Group,
     offload::{Action, Buffer, Builder, Lens, Program},
@@ -66,7 +66,7 @@ fn world(ranks: u32) -> World {
 }
 
 /// Returns a call on the first `size` ranks that waits for a message from `from`.
-fn call((tag, sig): (u32, u64), (from, size): (usize, u32)) -> (RunCall, Pair<Vec<u64>, Vec<u64>>) {
+fn call(tag: u32, sig: u64, from: usize, size: u32) -> (RunCall, Pair<Vec<u64>, Vec<u64>>) {
     let call = RunCall {
         ctx: COLLECTIVES,
         tag,
@@ -83,14 +83,15 @@ fn call((tag, sig): (u32, u64), (from, size): (usize, u32)) -> (RunCall, Pair<Ve
     (call, buffers)
 }
 
-fn begin(world: &mut World, on: usize, name: (u32, u64), (from, size): (usize, u32)) -> Tickets {
-    let (call, buffers) = call(name, (from, size));
+fn begin(world: &mut World, on: usize, name: (u32, u64), from: usize, size: u32) -> Tickets {
+    let (tag, sig) = name;
+    let (call, buffers) = call(tag, sig, from, size);
     world.engines[on].run(call, buffers, None)
 }
 
 /// Runs a collective on the rank `on` that completes immediately.
 fn pass(world: &mut World, on: usize, tag: u32) {
-    let (mut call, _) = call((tag, 1), (0, 2));
+    let (mut call, _) = call(tag, 1, 0, 2);
     call.program = Arc::new(Builder::new::<u64>(2, Lens::default()).finish());
     let buffers = Pair::new([0_u64; 0], [0_u64; 0], &call.program, false);
     let tickets = world.engines[on].run(call, buffers, None);
@@ -111,7 +112,7 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
 
 fn agreed(world: &mut World, on: usize, call: u32) -> Poll<Result<Value, ErrorKind>> {
     let core = &mut world.engines[on].core;
-    core.poll_agreed((CTX, call), Waker::noop())
+    core.poll_agreed(AgreementId::new(CTX, call), Waker::noop())
 }
 
 fn ended(world: &mut World, on: usize, tickets: &Tickets) -> Option<ErrorKind> {
@@ -129,7 +130,7 @@ fn who_waits_behind_an_agreement_of_its_own_asks_for_that_alone() {
     // Rank 2 is late. Rank 0 agrees with it first and then with rank 1, which has completed nothing yet.
     agree(&mut world, 0, 7, 2);
     agree(&mut world, 1, 7, 0);
-    let later = begin(&mut world, 0, (8, 1), (1, 3));
+    let later = begin(&mut world, 0, (8, 1), 1, 3);
     // Rank 0 asks rank 2, which has not come yet.
     assert!(world.engines[0].core.ask_in_vain(false));
     assert!(!world.engines[0].core.ask_in_vain(false), "twice");
@@ -165,7 +166,7 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
             .all(|engine| engine.core.peers.downs() == 1)
     });
     let both = [(0, 1), (1, 0)].map(|(on, from)| {
-        let tickets = begin(&mut world, on, (0, on as u64), (from, 2));
+        let tickets = begin(&mut world, on, (0, on as u64), from, 2);
         let now = world.now;
         world.engines[on]
             .core
@@ -209,8 +210,8 @@ fn who_agrees_asks_also_while_it_runs_collectives_all_the_time() {
             world.now += 600_000_000;
             world.run_for(10 * TICK);
         }
-        let call = (OTHERS - 1, round);
-        let polled = world.engines[0].core.poll_agreed(call, Waker::noop());
+        let id = AgreementId::new(OTHERS - 1, round);
+        let polled = world.engines[0].core.poll_agreed(id, Waker::noop());
         assert!(matches!(polled, Poll::Ready(Ok(_))), "{polled:?}");
     }
 }
@@ -218,10 +219,10 @@ fn who_agrees_asks_also_while_it_runs_collectives_all_the_time() {
 #[test]
 fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_over() {
     let mut world = world(2);
-    let asked = begin(&mut world, 1, (0, 2), (0, 2));
+    let asked = begin(&mut world, 1, (0, 2), 0, 2);
     assert!(world.engines[1].core.ask_in_vain(false));
     world.run_for(10 * TICK);
-    let (call, buffers) = call((0, 1), (1, 2));
+    let (call, buffers) = call(0, 1, 1, 2);
     let quick = QuickRun::new(Box::new(call), buffers);
     let engine = &mut world.engines[0];
     assert!([(); 2].iter().all(|()| engine.is_quick_done(&quick)));
@@ -255,7 +256,7 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
         for ctx in [OTHERS - 1, OTHERS] {
             world.engines[1].core.leave_group(ctx);
         }
-        let (mut call, _) = call((3, 1), (1, 2));
+        let (mut call, _) = call(3, 1, 1, 2);
         call.ctx = OTHERS;
         let mut buffers = Pair::new(Vec::new(), vec![0; 1], &call.program, false);
         if sends {
@@ -287,7 +288,7 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
 fn ranks_that_leave_with_a_message_for_each_other_hear_of_it() {
     let mut world = world(2);
     let both = [0, 1].map(|on| {
-        let (mut call, _) = call((3, on as u64), (1 - on, 2));
+        let (mut call, _) = call(3, on as u64, 1 - on, 2);
         call.program = Arc::new(send_to(1 - on, 2));
         let buffers = Pair::new(vec![1_u64; LONG], Vec::<u64>::new(), &call.program, false);
         let tag = 3 + u32::try_from(on).expect("few");
@@ -308,8 +309,8 @@ fn ranks_that_leave_with_a_message_for_each_other_hear_of_it() {
 #[test]
 fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
     let mut world = world(2);
-    let waits = begin(&mut world, 0, (3, 1), (1, 2));
-    let others = begin(&mut world, 1, (2, 1), (0, 2));
+    let waits = begin(&mut world, 0, (3, 1), 1, 2);
+    let others = begin(&mut world, 1, (2, 1), 0, 2);
     world.engines[1].begin_close();
     assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
@@ -335,7 +336,7 @@ fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
 fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
     for promised in [0, 1] {
         let mut world = world(2);
-        let kept = begin(&mut world, 0, (3, 1), (1, 2));
+        let kept = begin(&mut world, 0, (3, 1), 1, 2);
         world.engines[0].core.promised = promised;
         world.engines[0].begin_close();
         let round = world.engines[1].agree(CTX, true, 3, Location::caller());
@@ -358,7 +359,7 @@ fn an_agreement_goes_on_without_a_rank_that_is_about_to_leave() {
 fn who_waits_for_a_rank_that_is_closing_and_cannot_go_hears_of_it() {
     for sends in [true, false] {
         let mut world = world(2);
-        let waits = begin(&mut world, 0, (3, 1), (1, 2));
+        let waits = begin(&mut world, 0, (3, 1), 1, 2);
         if sends {
             let _ = world.send(1, 0, 1, vec![1_u64; 1 << 16]);
         }
@@ -388,7 +389,7 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
             pass(&mut world, 1, tag);
             world.run_for(TICK);
         }
-        let late = begin(&mut world, 0, (0, 1), (1, 2));
+        let late = begin(&mut world, 0, (0, 1), 1, 2);
         // A collective that may still begin in an earlier place may be the one for which rank 0 waits.
         world.engines[1].core.promised = usize::from(passed == 1_000);
         assert!(world.engines[0].core.ask_in_vain(false));
@@ -411,7 +412,7 @@ fn who_offers_a_message_for_a_collective_long_ago_is_not_told_that_it_is_over() 
         pass(&mut world, 1, tag);
         world.run_for(TICK);
     }
-    let (mut offers, _) = call((0, 1), (1, 2));
+    let (mut offers, _) = call(0, 1, 1, 2);
     offers.program = Arc::new(send_to(1, 2));
     let buffers = Pair::new(vec![1_u64; LONG], Vec::<u64>::new(), &offers.program, false);
     let offers = world.engines[0].run(offers, buffers, None);

@@ -6,7 +6,7 @@ use ripstop_fabric::{
     random::Random,
 };
 
-use crate::engine::{Engine, EngineSetup, Started};
+use crate::engine::{AgreementId, Engine, EngineSetup, Started};
 use crate::{
     clock::Time,
     group::Group,
@@ -294,7 +294,7 @@ fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
         let round = engine.agree(CTX, true, 2, std::panic::Location::caller());
         let polled = engine
             .core
-            .poll_agreed((CTX, round), std::task::Waker::noop());
+            .poll_agreed(AgreementId::new(CTX, round), std::task::Waker::noop());
         assert!(polled.is_ready(), "with nobody to wait for");
         engine.begin_close();
         engine.shut();

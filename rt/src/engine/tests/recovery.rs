@@ -11,7 +11,7 @@ use ripstop_fabric::driver::{Down, Peer as Rank, Sink};
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
     contexts::Contexts,
-    engine::{Engine, Started},
+    engine::{AgreementId, Engine, Started},
     error::ErrorKind,
     group::Group,
     ops::{About, Outcome},
@@ -39,7 +39,7 @@ fn agree(world: &mut World, flag: impl Fn(u32) -> bool) -> u32 {
 
 fn decided(world: &mut World, rank: usize, round: u32) -> Option<Value> {
     let core = &mut world.engines[rank].core;
-    match core.poll_agreed((CTX, round), Waker::noop()) {
+    match core.poll_agreed(AgreementId::new(CTX, round), Waker::noop()) {
         Poll::Ready(value) => Some(value.expect("nobody closes")),
         Poll::Pending => None,
     }
@@ -274,7 +274,9 @@ fn what_was_said_before_a_rank_is_in_the_communicator_is_heard() {
     world.run_for(10 * TICK);
     // A rank that has left still answers.
     world.engines[1].core.leave_group(6);
-    let polled = world.engines[1].core.poll_agreed((6, round), Waker::noop());
+    let polled = world.engines[1]
+        .core
+        .poll_agreed(AgreementId::new(6, round), Waker::noop());
     assert!(matches!(polled, Poll::Ready(Ok(Value { number: 4, .. }))));
 }
 
@@ -290,7 +292,7 @@ fn an_agreement_goes_on_without_ranks_that_have_dropped_the_communicator() {
         world.run_for(10 * TICK);
         let is_over = |world: &mut World, nth: usize| {
             let core = &mut world.engines[others[nth]].core;
-            let polled = core.poll_agreed((6, rounds[nth]), Waker::noop());
+            let polled = core.poll_agreed(AgreementId::new(6, rounds[nth]), Waker::noop());
             matches!(polled, Poll::Ready(Ok(Value { number: 3, .. })))
         };
         assert!([0, 1].iter().all(|nth| !is_over(&mut world, *nth)));
@@ -325,7 +327,8 @@ fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
     world.run_for(10 * TICK);
     let is_over = |world: &mut World, (rank, call): (usize, u32)| {
         let core = &mut world.engines[rank].core;
-        core.poll_agreed((6, call), Waker::noop()).is_ready()
+        core.poll_agreed(AgreementId::new(6, call), Waker::noop())
+            .is_ready()
     };
     assert!(is_over(&mut world, rounds[2]) && !is_over(&mut world, rounds[1]));
     world.paused.insert(0);
@@ -349,7 +352,9 @@ fn who_drops_its_shrink_is_in_the_communicator_as_one_that_has_dropped_it() {
             world.engines[rank].shrink(CTX, &contexts, Location::caller())
         });
         world.run_for(turns * TICK);
-        world.engines[1].core.forget_agreed((CTX, there));
+        world.engines[1]
+            .core
+            .forget_agreed(AgreementId::new(CTX, there));
         world.run_for(20 * TICK);
         let made = decided(&mut world, 0, here).expect("both have called");
         assert!(made.flag && world.engines[1].core.has_left(made.number));
@@ -359,7 +364,7 @@ fn who_drops_its_shrink_is_in_the_communicator_as_one_that_has_dropped_it() {
         assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         let core = &mut world.engines[0].core;
-        let polled = core.poll_agreed((made.number, call), Waker::noop());
+        let polled = core.poll_agreed(AgreementId::new(made.number, call), Waker::noop());
         assert!(polled.is_ready(), "after {turns} turns");
     }
 }
@@ -380,7 +385,9 @@ fn a_rank_that_drops_the_communicator_in_the_middle_is_waited_for() {
     let round = world.engines[0].agree(6, true, 3, Location::caller());
     assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
-    let polled = world.engines[0].core.poll_agreed((6, round), Waker::noop());
+    let polled = world.engines[0]
+        .core
+        .poll_agreed(AgreementId::new(6, round), Waker::noop());
     let Poll::Ready(Ok(value)) = polled else {
         panic!("{polled:?}")
     };

@@ -110,7 +110,7 @@ fn an_access_that_the_target_has_heard_the_end_of_ended_well_when_the_target_fin
         lose(&mut world);
         let engine = &mut world.engines[0];
         engine.complete_window(ID, 1);
-        let ended = engine.core.has_ended(ID, (1, 1)).expect("it is over");
+        let ended = engine.core.has_ended(ID, 1, 1).expect("it is over");
         match ended {
             Ok(()) => assert!(told),
             Err(why) => assert!(!told && matches!(why, ErrorKind::PeerFinished { rank: 1 })),

@@ -38,7 +38,8 @@ impl Core {
     pub(crate) fn has_ended(
         &mut self,
         id: WindowId,
-        (target, access): (u32, u64),
+        target: u32,
+        access: u64,
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(target), self.ended);
         let near = self.windows.near(id, target)?;

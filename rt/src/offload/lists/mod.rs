@@ -86,8 +86,10 @@ impl Posted {
     pub(crate) fn begin(
         driver: &mut dyn Driver,
         slot: &mut Slot,
-        (lowering, memory): (Lowering, Memory),
-        (word, token): (u64, u64),
+        lowering: Lowering,
+        memory: Memory,
+        word: u64,
+        token: u64,
         duties: &mut Duties,
     ) -> io::Result<Self> {
         let mut begun = Self {
@@ -133,7 +135,7 @@ impl Posted {
             tasks.reserve(items.len());
             for item in &items {
                 match Code::of(item.deed) {
-                    Some(code) => self.leave_to_host(driver, slot, (item, code), duties),
+                    Some(code) => self.leave_to_host(driver, slot, item, code, duties),
                     None => tasks.push(self.task(item, slot)),
                 }
             }
@@ -180,7 +182,8 @@ impl Posted {
         &mut self,
         driver: &mut dyn Driver,
         slot: &Slot,
-        (item, code): (&Item, Code),
+        item: &Item,
+        code: Code,
         duties: &mut Duties,
     ) {
         let when = self.when(item.when, slot);

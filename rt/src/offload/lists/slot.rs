@@ -60,7 +60,8 @@ impl Slot {
     /// The driver's error if there is no memory.
     pub(crate) fn new(
         driver: &mut dyn Driver,
-        (group, world): (Group, u32),
+        group: Group,
+        world: u32,
         name: u64,
     ) -> io::Result<Self> {
         let lanes = Lanes::new(lanes_of(group.len()));

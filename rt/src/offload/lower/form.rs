@@ -68,7 +68,7 @@ impl Form {
         let mut steps = vec![Lowered::default(); program.len()];
         let ways = number_messages(program, &mut steps, lanes);
         let (mut counters, mut ends) = connect(program, &mut steps);
-        let told = Told::of(program, &steps, (means.told_max, counters));
+        let told = Told::of(program, &steps, means.told_max, counters);
         for (counter, group) in told.groups() {
             (counters, ends) = (counter + 1, ends + 1 - group.len() as u64);
             tell(&mut steps, counter, group);

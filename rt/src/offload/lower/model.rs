@@ -467,7 +467,7 @@ impl<'a> Model<'a> {
                 number,
                 counter: to,
             },
-            Deed::Copy { from, into, end } => moved((rank, number), (from, into), end, false),
+            Deed::Copy { from, into, end } => moved(rank, number, from, into, end, false),
             Deed::Combine {
                 from,
                 into,
@@ -475,7 +475,7 @@ impl<'a> Model<'a> {
                 end,
             } => {
                 assert_eq!(how, HOW);
-                moved((rank, number), (from, into), end, true)
+                moved(rank, number, from, into, end, true)
             }
             Deed::Host { step, end } => {
                 let program = &self.job.programs[number][rank];
@@ -484,7 +484,7 @@ impl<'a> Model<'a> {
                     Action::Copy { from, into } => (from, into, false),
                     other => panic!("{other:?} is not the host's"),
                 };
-                moved((rank, number), (from, into), end, reduce)
+                moved(rank, number, from, into, end, reduce)
             }
         };
         self.plan(event);
@@ -534,12 +534,7 @@ impl Run {
 }
 
 /// Returns the event of a copy or a reduction in a rank's memory.
-fn moved(
-    (rank, number): (usize, usize),
-    (from, into): (Span, Span),
-    end: u32,
-    reduce: bool,
-) -> Event {
+fn moved(rank: usize, number: usize, from: Span, into: Span, end: u32, reduce: bool) -> Event {
     Event::Moved {
         rank,
         number,

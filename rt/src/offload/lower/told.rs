@@ -15,11 +15,7 @@ pub(super) struct Told {
 
 impl Told {
     /// Makes at most `told_max` groups. `first` is the first free counter.
-    pub(super) fn of(
-        program: &Program,
-        steps: &[Lowered],
-        (told_max, first): (usize, u32),
-    ) -> Self {
+    pub(super) fn of(program: &Program, steps: &[Lowered], told_max: usize, first: u32) -> Self {
         if told_max == 0 {
             return Self::default();
         }
