@@ -29,19 +29,24 @@ fn ranks() -> [Runtime; 2] {
 }
 
 /// A rank and its world.
-type Rank<'a> = (&'a Runtime, &'a Comm);
+#[derive(Clone, Copy)]
+struct LiveRank<'a> {
+    runtime: &'a Runtime,
+    world: &'a Comm,
+}
 
 /// Sends `K` messages in one direction, from and into reused buffers; `posted` says whether the receives come first.
-fn pass<const K: usize>((from, sender): Rank<'_>, (to, receiver): Rank<'_>, posted: bool) {
+fn pass<const K: usize>(from: LiveRank<'_>, to: LiveRank<'_>, posted: bool) {
+    let (sender, receiver) = (from.world, to.world);
     let receive = || receiver.recv_into(sender.rank(), 7, [0_u8; 8]);
     let early: [_; K] = array::from_fn(|_| posted.then(receive));
-    from.block_on(async {
+    from.runtime.block_on(async {
         for number in 0..K {
             let sent = sender.send(receiver.rank(), 7, number.to_le_bytes()).await;
             assert_eq!(sent.expect("it leaves at once"), number.to_le_bytes());
         }
     });
-    to.block_on(async {
+    to.runtime.block_on(async {
         for (number, early) in early.into_iter().enumerate() {
             let received = early.unwrap_or_else(receive).await;
             assert_eq!(received.expect("it has come").0, number.to_le_bytes());
@@ -52,7 +57,10 @@ fn pass<const K: usize>((from, sender): Rank<'_>, (to, receiver): Rank<'_>, post
 /// Returns the allocations of many rounds of `2 * K` messages, and checks their other costs.
 fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
     let worlds = runtimes.each_ref().map(Runtime::world);
-    let [left, right] = [0, 1].map(|rank| (&runtimes[rank], &worlds[rank]));
+    let [left, right] = [0, 1].map(|rank| LiveRank {
+        runtime: &runtimes[rank],
+        world: &worlds[rank],
+    });
     let rounds = |count: usize| {
         for _ in 0..count {
             pass::<K>(left, right, posted);

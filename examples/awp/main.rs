@@ -144,8 +144,9 @@ impl Job<'_> {
 
     async fn compare<T: Real, H: Halo<T>>(self, halos: Halos<H>) -> Result<()> {
         let steps = self.options.steps.min(CHECKED_STEPS_MAX);
-        let how = (halos, self.mode.schedule());
-        if let Some(deviation) = wave::check::<T, H>(self.world, self.problem, how, steps).await? {
+        let schedule = self.mode.schedule();
+        let checked = wave::check::<T, H>(self.world, self.problem, halos, schedule, steps);
+        if let Some(deviation) = checked.await? {
             return Err(format!("{}: after {steps} steps {deviation}", self.mode.name()).into());
         }
         if self.world.rank() == 0 {

@@ -99,8 +99,8 @@ pub(crate) fn peak<T: Real>(solver: &Solver<T>) -> f64 {
 /// Those of the messages and of writing.
 pub(crate) async fn draw<T: Real>(world: &Comm, solver: &Solver<T>, path: &Path) -> Result<()> {
     let [xs, ys, zs] = solver.problem.domain.global;
-    let surface = plane(world, solver, (Dim::Z, zs - 1), 0).await?;
-    let section = plane(world, solver, (Dim::Y, ys / 2), 1).await?;
+    let surface = plane(world, solver, Dim::Z, zs - 1, 0).await?;
+    let section = plane(world, solver, Dim::Y, ys / 2, 1).await?;
     if world.rank() > 0 {
         return Ok(());
     }
@@ -117,7 +117,8 @@ pub(crate) async fn draw<T: Real>(world: &Comm, solver: &Solver<T>, path: &Path)
 async fn plane<T: Real>(
     world: &Comm,
     solver: &Solver<T>,
-    (dim, index): (usize, usize),
+    dim: usize,
+    index: usize,
     tag: u32,
 ) -> Result<Vec<f64>> {
     let domain = &solver.problem.domain;
@@ -143,12 +144,12 @@ async fn plane<T: Real>(
             Some(block) if rank == 0 => block.clone(),
             _ => world.recv(rank, PLANES + tag).await?.0,
         };
-        place(&mut plane, &whole, (dim, region), &block);
+        place(&mut plane, &whole, dim, region, &block);
     }
     Ok(plane)
 }
 
-fn place<T: Real>(plane: &mut [f64], whole: &Domain, (dim, region): (usize, Region), block: &[T]) {
+fn place<T: Real>(plane: &mut [f64], whole: &Domain, dim: usize, region: Region, block: &[T]) {
     let across = if dim == Dim::Z { Dim::Y } else { Dim::Z };
     let first = whole.own().cell(0);
     for (i, value) in block.iter().enumerate() {

@@ -87,7 +87,8 @@ async fn time(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> Res
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let figures = Figures::gather(cart, &laps, heat.error()).await?;
+    let (error, tolerance) = heat.error();
+    let figures = Figures::gather(cart, &laps, error, tolerance).await?;
     if cart.rank() > 0 {
         return Ok(());
     }

@@ -32,7 +32,8 @@ impl Figures {
     pub(crate) async fn gather(
         world: &Comm,
         laps: &[Lap],
-        (error, tolerance): (f64, f64),
+        error: f64,
+        tolerance: f64,
     ) -> Result<Self> {
         let of = |percent: usize, field: fn(&Lap) -> f64| {
             let mut values: Vec<f64> = laps.iter().map(field).collect();

@@ -71,15 +71,15 @@ async fn check<T: Real>(world: &Comm, problem: Problem, mode: Mode, layers: Laye
     let deviation = match mode {
         Mode::TwoSided | Mode::TwoSidedSplit => {
             let halos = TwoSided::<T>::halos(world, domain, &layers, true)?;
-            wave::check(world, problem, (halos, schedule), STEPS).await?
+            wave::check(world, problem, halos, schedule, STEPS).await?
         }
         Mode::Fence => {
             let halos = Fenced::<T>::halos(world, domain, &layers, true).await?;
-            wave::check(world, problem, (halos, schedule), STEPS).await?
+            wave::check(world, problem, halos, schedule, STEPS).await?
         }
         Mode::Pscw | Mode::PscwSplit | Mode::PscwNeeded => {
             let halos = Posted::<T>::halos(world, domain, &layers, true).await?;
-            wave::check(world, problem, (halos, schedule), STEPS).await?
+            wave::check(world, problem, halos, schedule, STEPS).await?
         }
     };
     if let Some(deviation) = deviation {

@@ -37,7 +37,7 @@ const NINE: [(usize, usize); 9] = [
 
 impl Wave {
     /// Returns the longest wave that fits into a box without ends, with the frequency that `sine` of half a step's phase gives.
-    fn new(problem: &Problem, (axis, moves): (usize, usize), dispersion: Dispersion) -> Self {
+    fn new(problem: &Problem, axis: usize, moves: usize, dispersion: Dispersion) -> Self {
         let length = float(problem.domain.global[axis]) * problem.spacing;
         let k = 2.0 * PI / length;
         let rock = Rock::GRANITE;
@@ -118,8 +118,8 @@ async fn nine_plane_waves_are_carried_in_single_precision(_: Comm) -> Result<()>
 
 async fn carries_all<T: Real>(tolerance: f64, steps: usize) -> Result<()> {
     let problem = space([8, 9, 10], 0.9);
-    for which in NINE {
-        let wave = Wave::new(&problem, which, discrete);
+    for (axis, moves) in NINE {
+        let wave = Wave::new(&problem, axis, moves, discrete);
         let error = carry::<T>(problem, wave, steps).await?;
         assert!(error < tolerance, "{wave:?}: {error:e} after {steps} steps");
     }
@@ -195,7 +195,7 @@ async fn the_error_falls_with_the_fourth_power_of_the_cell(_: Comm) -> Result<()
         // The box keeps its length.
         problem.spacing *= 8.0 / float(cells);
         problem.dt *= 8.0 / float(cells);
-        let wave = Wave::new(&problem, (0, 0), |_, k, speed| k * speed);
+        let wave = Wave::new(&problem, 0, 0, |_, k, speed| k * speed);
         errors.push(carry::<f64>(problem, wave, steps).await?);
     }
     assert!(
@@ -211,7 +211,7 @@ async fn the_error_falls_with_the_square_of_the_time_step(_: Comm) -> Result<()>
     let mut errors = Vec::new();
     for (courant, steps) in [(0.8, 10), (0.4, 20), (0.2, 40)] {
         let problem = space([4, 8, 4], courant);
-        let wave = Wave::new(&problem, (1, 2), |problem, k, speed| {
+        let wave = Wave::new(&problem, 1, 2, |problem, k, speed| {
             2.0 * speed / problem.spacing * reach(problem, k)
         });
         errors.push(carry::<f64>(problem, wave, steps).await?);

@@ -22,7 +22,7 @@ fn on_nodes(ranks: u32, per_node: u32) -> Simulation {
 }
 
 /// The same, with the kind of collectives that a variable sets.
-fn simulation((ranks, per_node): (u32, u32), (variable, value): (&str, &str)) -> Simulation {
+fn simulation(ranks: u32, per_node: u32, variable: &str, value: &str) -> Simulation {
     on_nodes(ranks, per_node).set(variable, value)
 }
 
@@ -55,7 +55,7 @@ fn every_algorithm_at(sizes: &[u32], per_node: &[u32], lens: &'static [usize]) {
             .flat_map(|size| per_node.iter().map(move |node| (size, node)))
         {
             let report =
-                simulation((ranks, per_node), (variable, &name)).run(move |world| async move {
+                simulation(ranks, per_node, variable, &name).run(move |world| async move {
                     for &len in lens {
                         results::one(&world, one, len).await;
                     }
@@ -144,7 +144,7 @@ fn communicators_of_one_size_on_other_nodes_have_algorithms_of_their_own() {
     for (ranks, per_node, apart) in [(8, 4, 4), (16, 4, 8), (12, 3, 6)] {
         for (one, variable, name) in names() {
             let report =
-                simulation((ranks, per_node), (variable, &name)).run(move |world| async move {
+                simulation(ranks, per_node, variable, &name).run(move |world| async move {
                     let me = u32::try_from(world.rank()).unwrap();
                     let far = world
                         .split(Some(me % (ranks / apart)), 0)
@@ -168,7 +168,7 @@ fn communicators_of_one_size_on_other_nodes_have_algorithms_of_their_own() {
 fn a_reproducible_sum_is_the_same_by_every_algorithm_on_nodes_of_several_ranks() {
     for algorithm in AllReduce::ALL {
         let name = algorithm.to_string();
-        let simulation = simulation((9, 3), ("RIPSTOP_ALLREDUCE", &name));
+        let simulation = simulation(9, 3, "RIPSTOP_ALLREDUCE", &name);
         let report = simulation.run(async |world| forms::exact_sums(&world).await);
         assert!(report.is_ok(), "{name}: {report:?}");
     }

@@ -11,7 +11,7 @@ use ripstop::{
 use crate::{combined, failing, forms, neighbours, results};
 
 /// Runs ranks whose adapters hold this many tasks. Returns each rank's result, for each executor of collectives.
-fn each<T, F, Fut>((ranks, tasks): (u32, u32), rank: F) -> Vec<(&'static str, Vec<Option<T>>)>
+fn each<T, F, Fut>(ranks: u32, tasks: u32, rank: F) -> Vec<(&'static str, Vec<Option<T>>)>
 where
     T: 'static,
     F: Fn(Comm) -> Fut + Copy,
@@ -35,7 +35,7 @@ where
 fn every_collective_is_right_whoever_carries_it_on_and_whatever_adapters_hold() {
     for ranks in [1, 2, 3, 4, 5, 8, 13] {
         for tasks in [8, 32, 1024] {
-            each((ranks, tasks), async |world| {
+            each(ranks, tasks, async |world| {
                 for len in [0, 1, 5, 700] {
                     results::all(&world, len).await;
                 }
@@ -47,7 +47,7 @@ fn every_collective_is_right_whoever_carries_it_on_and_whatever_adapters_hold() 
 #[test]
 fn elements_are_reduced_by_the_operator_whoever_carries_it_on_and_whatever_adapters_hold() {
     for (ranks, tasks) in [(3, 8), (8, 32), (13, 1024)] {
-        each((ranks, tasks), async |world| {
+        each(ranks, tasks, async |world| {
             for len in [1, 300] {
                 combined::integers(&world, len).await;
                 combined::others(&world, len).await;
@@ -59,7 +59,7 @@ fn elements_are_reduced_by_the_operator_whoever_carries_it_on_and_whatever_adapt
 #[test]
 fn what_ranks_do_not_agree_on_is_an_error_on_all_whoever_carries_it_on() {
     for ranks in [2, 3, 5] {
-        each((ranks, 32), async |world| {
+        each(ranks, 32, async |world| {
             failing::disagree(&world, 0).await;
             failing::disagree(&world, world.size() - 1).await;
             neighbours::behind_one(world.clone()).await;
@@ -71,20 +71,20 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_whoever_carries_it_on() {
 #[test]
 fn a_block_has_come_before_another_rank_sends_its_own_whoever_carries_it_on() {
     for (ranks, tasks) in [(3, 8), (3, 64), (9, 64)] {
-        each((ranks, tasks), async |world| {
+        each(ranks, tasks, async |world| {
             for len in [1, 2_000] {
                 forms::early(&world, len).await;
             }
         });
     }
     // Two collectives at the same time.
-    each((66, 1024), async |world| forms::early(&world, 1).await);
+    each(66, 1024, async |world| forms::early(&world, 1).await);
 }
 
 #[test]
 fn plans_give_what_calls_give_whoever_carries_them_on_and_whatever_adapters_hold() {
     for (ranks, tasks) in [(1, 8), (2, 8), (3, 32), (6, 8), (6, 1024)] {
-        each((ranks, tasks), async |world| {
+        each(ranks, tasks, async |world| {
             forms::again_and_again(&world).await;
             forms::planned(&world).await;
             forms::planned_sums(&world).await;
@@ -94,7 +94,7 @@ fn plans_give_what_calls_give_whoever_carries_them_on_and_whatever_adapters_hold
 
 #[test]
 fn a_plan_goes_on_when_one_of_the_same_program_fails_and_runs_are_dropped() {
-    each((3, 8), async |world| {
+    each(3, 8, async |world| {
         let (me, size) = (world.rank(), world.size());
         let doomed = world.dup().await.unwrap();
         let mut plan = world.all_to_all_plan::<u64>(4).await.unwrap();
@@ -125,7 +125,7 @@ fn a_plan_goes_on_when_one_of_the_same_program_fails_and_runs_are_dropped() {
 
 #[test]
 fn results_are_the_same_bits_whoever_carries_it_on() {
-    let found = each((11, 32), async |world| {
+    let found = each(11, 32, async |world| {
         let mine: Vec<f64> = (0..999)
             .map(|at| (at as f64 + 0.3).sin() * 1e3_f64.powf((world.rank() % 5) as f64))
             .collect();
@@ -141,7 +141,7 @@ fn results_are_the_same_bits_whoever_carries_it_on() {
 #[test]
 fn neighbours_get_what_is_for_them_whoever_carries_it_on_and_whatever_adapters_hold() {
     for (ranks, tasks) in [(1, 8), (2, 8), (5, 32), (9, 8), (13, 1024)] {
-        each((ranks, tasks), async |world| {
+        each(ranks, tasks, async |world| {
             for len in [0, 1, 700] {
                 neighbours::all(&world, len).await;
             }
@@ -152,7 +152,7 @@ fn neighbours_get_what_is_for_them_whoever_carries_it_on_and_whatever_adapters_h
 #[test]
 fn neighbours_may_be_more_than_an_adapter_holds_tasks() {
     for (ranks, tasks) in [(5, 8), (13, 8), (40, 32)] {
-        each((ranks, tasks), neighbours::among_all);
+        each(ranks, tasks, neighbours::among_all);
     }
 }
 
@@ -168,7 +168,7 @@ fn neighbours_may_be_more_than_messages_are_under_way_at_a_time() {
 #[test]
 fn many_collectives_in_flight_on_overlapping_communicators_do_not_wait_for_each_other() {
     // The halves begin theirs in different orders, and all collectives wait in the queue of an adapter that holds few tasks.
-    each((8, 8), async |world| {
+    each(8, 8, async |world| {
         let (me, size) = (world.rank(), world.size());
         let twin = world.dup().await.unwrap();
         let half = world
@@ -199,7 +199,7 @@ fn many_collectives_in_flight_on_overlapping_communicators_do_not_wait_for_each_
 
 #[test]
 fn a_collective_whose_future_is_dropped_is_carried_to_its_end() {
-    each((6, 32), async |world| {
+    each(6, 32, async |world| {
         let me = world.rank();
         let sum = world.all_reduce(vec![me as u64; 3_000], Sum);
         if me % 2 == 1 {
@@ -256,7 +256,7 @@ fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
 /// The rank has nothing to report when it is asked first; the later failure makes the collective go on.
 #[test]
 fn who_waits_for_a_rank_that_drops_the_communicator_after_it_was_asked_is_told() {
-    let told = each((3, 32), async move |world| {
+    let told = each(3, 32, async move |world| {
         let me = world.rank();
         let (other, third) = (world.dup().await.unwrap(), world.dup().await.unwrap());
         if me > 0 {
@@ -288,7 +288,7 @@ fn who_waits_for_a_rank_that_drops_the_communicator_after_it_was_asked_is_told()
 #[test]
 fn who_waits_for_a_rank_that_has_dropped_the_communicator_is_told_whoever_carries_it_on() {
     for size in [2, 7] {
-        let told = each((size, 32), async move |world| {
+        let told = each(size, 32, async move |world| {
             let (me, last) = (world.rank(), world.size() - 1);
             let other = world.dup().await.unwrap();
             if me == last {
@@ -317,7 +317,7 @@ fn who_waits_for_a_rank_that_has_dropped_the_communicator_is_told_whoever_carrie
 /// The send waits only for a receiver to get what it offers.
 #[test]
 fn a_root_whose_message_a_rank_does_not_get_that_has_dropped_the_communicator_is_told() {
-    let told = each((2, 32), async move |world| {
+    let told = each(2, 32, async move |world| {
         let other = world.dup().await.unwrap();
         if world.rank() == 1 {
             drop(other);
@@ -344,7 +344,7 @@ fn a_root_whose_message_a_rank_does_not_get_that_has_dropped_the_communicator_is
 
 #[test]
 fn ranks_that_leave_with_collectives_of_different_communicators_end_whoever_carries_them_on() {
-    each((2, 32), async |world| {
+    each(2, 32, async |world| {
         let comms = [world.dup().await.unwrap(), world.dup().await.unwrap()];
         let (me, mine) = (world.rank(), &comms[world.rank()]);
         drop(mine.all_to_all(vec![1_u64; 600]));

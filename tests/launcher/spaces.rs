@@ -352,10 +352,10 @@ async fn talk_with_all(world: &Comm) {
     for window in windows {
         window.free().await.unwrap();
     }
-    dynamic(world, (me, next, before)).await;
+    dynamic(world, me, next, before).await;
 }
 
-async fn dynamic(world: &Comm, (me, next, before): (usize, usize, usize)) {
+async fn dynamic(world: &Comm, me: usize, next: usize, before: usize) {
     let mut window = Window::<u64>::dynamic(world).await.unwrap();
     let piece = window.attach(world.alloc(6).unwrap()).unwrap();
     let inbox = world.recv::<u64>(next, 9);

@@ -23,7 +23,8 @@ pub(crate) struct Deviation {
 pub(crate) async fn check<T: Real, H: Halo<T>>(
     comm: &Comm,
     problem: Problem,
-    (mut halos, schedule): (Halos<H>, Schedule),
+    mut halos: Halos<H>,
+    schedule: Schedule,
     steps: usize,
 ) -> Result<Option<Deviation>> {
     let mut solver = Solver::<T>::new(problem).stirred(SEED).poisoned();

@@ -276,7 +276,7 @@ impl<T: Real> Solver<T> {
         for &component in groups.iter().flat_map(|group| group.components()) {
             let field = &mut self.stress[component];
             if let Some(source) = &self.problem.source {
-                source.release(component, field, &self.problem, (region, self.steps));
+                source.release(component, field, &self.problem, region, self.steps);
             }
             if let Some(sponge) = &self.sponge {
                 sponge.damp(field, region);

@@ -36,7 +36,8 @@ impl Source {
         component: usize,
         field: &mut Field<T>,
         problem: &Problem,
-        (region, steps): (Region, usize),
+        region: Region,
+        steps: usize,
     ) {
         let cell = problem.domain.local(self.cell);
         let Some(cell) = cell.filter(|&cell| region.contains(cell)) else {

@@ -144,8 +144,8 @@ impl<'a> Calls<'a> {
 
     /// Plans the collective; later calls run the plan.
     pub(super) async fn plan(&mut self) -> Result<()> {
-        let what = (self.name, self.block);
-        self.planned = Some(Planned::new(self.world, self.ring.as_ref(), what).await?);
+        let ring = self.ring.as_ref();
+        self.planned = Some(Planned::new(self.world, ring, self.name, self.block).await?);
         Ok(())
     }
 

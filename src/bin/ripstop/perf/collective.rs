@@ -134,7 +134,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
             Some(away) => away.measure(&mut bench, row, iters).await?,
             None if args.overlap => {
                 let computing = args.away.computing(world);
-                bench.overlap(row, iters, (computing, args.tests)).await?
+                bench.overlap(row, iters, computing, args.tests).await?
             }
             None => bench.latency(row, iters).await?,
         };
@@ -234,12 +234,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures overlap: `computing` ranks compute, with `tests` tests each.
-    async fn overlap(
-        &mut self,
-        row: Row,
-        iters: u64,
-        (computing, tests): (usize, u64),
-    ) -> Result<Row> {
+    async fn overlap(&mut self, row: Row, iters: u64, computing: usize, tests: u64) -> Result<Row> {
         let pure = self.loops(iters, Meanwhile::Nothing, computing).await?;
         let pure = pure.overall;
         let computes = self.world.rank() < computing;

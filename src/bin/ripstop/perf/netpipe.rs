@@ -157,7 +157,7 @@ pub(super) async fn run(
             let mut curve = Vec::new();
             for size in args.sizes_of(how) {
                 report.announce(format!("{} {} {}", what.name(), how.name(), human(size)));
-                let timed = time(pair, args, (what, how), size).await?;
+                let timed = time(pair, args, what, how, size).await?;
                 let rate = lossy(timed.bytes) / timed.median_us;
                 curve.push((size, rate));
                 let row = Row::new("netpipe").label("what", what.name());
@@ -178,40 +178,39 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn time(
-    pair: &Pair<'_>,
-    args: &Args,
-    (what, how): (What, How),
-    size: usize,
-) -> Result<Timed> {
+async fn time(pair: &Pair<'_>, args: &Args, what: What, how: How, size: usize) -> Result<Timed> {
     pair.world.barrier().await?;
-    let iters = args.iters(size, how);
+    let (warmup, iters) = args.iters(size, how);
     match (what, how) {
         (What::Tag, How::Single) if size < buffers::PAGE => {
-            ping_pong(pair, || vec![1; size], iters, size).await
+            ping_pong(pair, || vec![1; size], warmup, iters, size).await
         }
         (What::Tag, How::Single) if size > TWICE_MAX => {
             let ping_pong = PingPong::of_one(pair, buffers::aligned(size));
-            there_and_back(ping_pong, iters, size).await
+            there_and_back(ping_pong, warmup, iters, size).await
         }
-        (What::Tag, How::Single) => ping_pong(pair, || buffers::aligned(size), iters, size).await,
-        (What::Tag, _) => stream(pair, how, iters, size).await,
-        _ => onesided(pair, (what, how), iters, size).await,
+        (What::Tag, How::Single) => {
+            ping_pong(pair, || buffers::aligned(size), warmup, iters, size).await
+        }
+        (What::Tag, _) => stream(pair, how, warmup, iters, size).await,
+        _ => onesided(pair, what, how, warmup, iters, size).await,
     }
 }
 
 async fn ping_pong<B: RecvBuf<Elem = u8>>(
     pair: &Pair<'_>,
     buffer: impl Fn() -> B,
-    iters: (u64, u64),
+    warmup: u64,
+    iters: u64,
     size: usize,
 ) -> Result<Timed> {
-    there_and_back(PingPong::new(pair, buffer), iters, size).await
+    there_and_back(PingPong::new(pair, buffer), warmup, iters, size).await
 }
 
 async fn there_and_back<B: RecvBuf<Elem = u8>>(
     mut ping_pong: PingPong<'_, B>,
-    (warmup, iters): (u64, u64),
+    warmup: u64,
+    iters: u64,
     size: usize,
 ) -> Result<Timed> {
     // Touching the pages of a long buffer may take one rank longer than the other.
@@ -227,12 +226,7 @@ async fn there_and_back<B: RecvBuf<Elem = u8>>(
     })
 }
 
-async fn stream(
-    pair: &Pair<'_>,
-    how: How,
-    (warmup, iters): (u64, u64),
-    size: usize,
-) -> Result<Timed> {
+async fn stream(pair: &Pair<'_>, how: How, warmup: u64, iters: u64, size: usize) -> Result<Timed> {
     let both = how == How::Both;
     let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
     let stream = Stream::new(pair, both, || Ok(out.clone()), inbox)?;
@@ -249,8 +243,10 @@ async fn stream(
 /// Measures commands of rank 0, or of both ranks, in which the target's processor takes no part.
 async fn onesided(
     pair: &Pair<'_>,
-    (what, how): (What, How),
-    (warmup, iters): (u64, u64),
+    what: What,
+    how: How,
+    warmup: u64,
+    iters: u64,
     size: usize,
 ) -> Result<Timed> {
     let count = if how == How::Single { 1 } else { WINDOW };

@@ -23,7 +23,8 @@ impl Planned {
     pub(super) async fn new(
         world: &Comm,
         ring: Option<&Cart>,
-        (name, block): (Name, usize),
+        name: Name,
+        block: usize,
     ) -> Result<Self> {
         let counts = &vec![block; world.size()];
         let ring = || ring.expect("it is made for these");

@@ -78,11 +78,11 @@ pub(super) async fn bandwidth(
             report.announce(format!("{program} {} by {count}", human(size)));
             let measured = if args.registered {
                 let buffer = || pair.world.alloc::<u8>(size);
-                let stream = Stream::of(pair, (count, both_ways), buffer, buffer)?;
+                let stream = Stream::of(pair, count, both_ways, buffer, buffer)?;
                 stream.measure(&args.common, size).await?
             } else {
                 let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
-                let stream = Stream::of(pair, (count, both_ways), || Ok(out.clone()), inbox)?;
+                let stream = Stream::of(pair, count, both_ways, || Ok(out.clone()), inbox)?;
                 stream.measure(&args.common, size).await?
             };
             let bytes = measured.messages_per_window * lossy(size);
@@ -147,13 +147,14 @@ where
         out: impl Fn() -> Result<S>,
         inbox: impl Fn() -> Result<R>,
     ) -> Result<Self> {
-        Self::of(pair, (WINDOW, both_ways), out, inbox)
+        Self::of(pair, WINDOW, both_ways, out, inbox)
     }
 
     /// Makes a stream with windows of `count` messages.
     fn of(
         pair: &'a Pair<'a>,
-        (count, both_ways): (usize, bool),
+        count: usize,
+        both_ways: bool,
         out: impl Fn() -> Result<S>,
         inbox: impl Fn() -> Result<R>,
     ) -> Result<Self> {

@@ -50,18 +50,18 @@ impl Plot {
             })
             .collect();
         let points = || lines.iter().flat_map(|(_, points)| points);
-        let x = Axis::powers(2.0, points().map(|point| point.0), (LEFT, WIDTH - RIGHT));
+        let x = Axis::powers(2.0, points().map(|point| point.0), LEFT, WIDTH - RIGHT);
         let of_y = points().map(|point| point.1);
         let y = if is_linear {
-            Axis::percent(of_y, (HEIGHT - BOTTOM, TOP))
+            Axis::percent(of_y, HEIGHT - BOTTOM, TOP)
         } else {
-            Axis::powers(10.0, of_y, (HEIGHT - BOTTOM, TOP))
+            Axis::powers(10.0, of_y, HEIGHT - BOTTOM, TOP)
         };
         let mut svg = open(WIDTH, HEIGHT, &self.title);
         let out = &mut svg;
         self.grid(out, &x, &y);
         for (number, (name, points)) in lines.iter().enumerate() {
-            draw(out, number, name, points, (&x, &y));
+            draw(out, number, name, points, &x, &y);
         }
         svg.push_str("</svg>\n");
         svg
@@ -96,13 +96,7 @@ impl Plot {
 }
 
 /// Draws one line, its points and its name.
-fn draw(
-    out: &mut String,
-    number: usize,
-    name: &str,
-    points: &[(f64, f64)],
-    (x, y): (&Axis, &Axis),
-) {
+fn draw(out: &mut String, number: usize, name: &str, points: &[(f64, f64)], x: &Axis, y: &Axis) {
     let (color, dash) = look(number);
     let mut stroke = |places: &str| {
         write(
@@ -146,7 +140,7 @@ fn look(number: usize) -> (&'static str, &'static str) {
 }
 
 impl Axis {
-    fn powers(base: f64, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
+    fn powers(base: f64, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let powers = values.map(|value| value.log(base));
         let (low, high) = powers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), power| {
             (low.min(power), high.max(power))
@@ -163,7 +157,7 @@ impl Axis {
     }
 
     /// Returns an axis from 0 to 100, or to the next multiple of ten.
-    fn percent(values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
+    fn percent(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let most = values.fold(100.0, f64::max);
         Self {
             low: 0.0,

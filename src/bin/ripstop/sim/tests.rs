@@ -11,8 +11,10 @@ use super::{
 
 /// Runs one scenario. Returns the report, and what rank 0 found.
 fn run(
-    (scenario, way): (Scenario, &'static str),
-    (ranks, fabric): (u32, &str),
+    scenario: Scenario,
+    way: &'static str,
+    ranks: u32,
+    fabric: &str,
     size: usize,
 ) -> (Report<ripstop::Result<Figures>>, Figures) {
     let work = Work {
@@ -142,7 +144,8 @@ fn collectives_take_about_what_the_model_of_their_algorithm_says() {
         ((Scenario::Alltoall, "pairwise"), 65_536, 64),
     ] {
         for ranks in sizes(largest) {
-            let (_, found) = run(case, (ranks, "bxi"), size);
+            let (scenario, way) = case;
+            let (_, found) = run(scenario, way, ranks, "bxi", size);
             let (each, model) = (figure(&found, "each_us"), figure(&found, "model_us"));
             println!("{case:?}, {size} bytes, {ranks} ranks: {each:.1} µs, model {model:.1} µs");
             let ratio = each / model;
@@ -218,7 +221,7 @@ fn the_command_runs_by_messages_what_stands_beside_their_model_unless_it_is_told
 fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks() {
     for scenario in [Scenario::Barrier, Scenario::Allreduce] {
         let each = |ranks: u32| {
-            let (report, _) = run((scenario, ""), (ranks, "bxi"), 8);
+            let (report, _) = run(scenario, "", ranks, "bxi", 8);
             report.memory.bytes / u64::from(ranks)
         };
         // Up to 16 ranks, every rank signals every other rank.

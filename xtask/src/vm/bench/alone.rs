@@ -35,7 +35,7 @@ impl Case {
         let mut rows = Vec::new();
         for name in names {
             for ((run, _), own) in self.runs.iter().zip(&runs) {
-                rows.push(self.row((name, run), own, &runs[0], json));
+                rows.push(self.row(name, run, own, &runs[0], json));
             }
         }
         for ((run, _), own) in self.runs.iter().zip(&runs) {
@@ -56,7 +56,8 @@ impl Case {
 
     fn row(
         &self,
-        (name, run): (&str, &str),
+        name: &str,
+        run: &str,
         own: &[Vec<(String, f64)>],
         first: &[Vec<(String, f64)>],
         json: bool,

@@ -9,12 +9,26 @@ use crate::spread::{Spread, median};
 pub(super) struct Case {
     pub(super) name: &'static str,
     unit: &'static str,
-    /// Commands in the script, and the position of the figure in their output.
-    theirs: (&'static str, Figure),
-    ours: (&'static str, Figure),
+    theirs: ScriptRun,
+    ours: ScriptRun,
     /// The target of the ratio of ours to theirs.
     target: Target,
     pub(super) parallel: bool,
+}
+
+/// What one contestant runs.
+#[derive(Clone, Copy)]
+struct ScriptRun {
+    /// Command in the script.
+    command: &'static str,
+    /// Position of the figure in the command's output.
+    figure: Figure,
+}
+
+impl ScriptRun {
+    const fn new(command: &'static str, figure: Figure) -> Self {
+        Self { command, figure }
+    }
 }
 
 /// The position of a figure.
@@ -34,12 +48,12 @@ enum Target {
 
 impl Case {
     pub(super) fn turns(&self) -> Vec<(&'static str, &'static str)> {
-        vec![(THEIRS, self.theirs.0), (OURS, self.ours.0)]
+        vec![(THEIRS, self.theirs.command), (OURS, self.ours.command)]
     }
 
     pub(super) fn row(&self, output: &str, repeats: usize, json: bool) -> String {
-        let of = |who: &str, (_, figure): (&str, Figure), nth: usize| {
-            figure.read(part(output, &title(self.name, who, nth))?)
+        let of = |who: &str, run: ScriptRun, nth: usize| {
+            run.figure.read(part(output, &title(self.name, who, nth))?)
         };
         let both = |nth| Some((of(THEIRS, self.theirs, nth)?, of(OURS, self.ours, nth)?));
         let pairs: Vec<(f64, f64)> = (0..repeats).filter_map(both).collect();
@@ -109,8 +123,8 @@ pub(super) const CASES: [Case; 8] = [
     Case {
         name: "events",
         unit: "µs",
-        theirs: ("theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
-        ours: (
+        theirs: ScriptRun::new("theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
+        ours: ScriptRun::new(
             "sleeping latency --size 8 --iters 1000",
             Figure::Field("median_us"),
         ),
@@ -120,11 +134,11 @@ pub(super) const CASES: [Case; 8] = [
     Case {
         name: "messages",
         unit: "MB/s",
-        theirs: (
+        theirs: ScriptRun::new(
             "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
             MEAN_MB_PER_S,
         ),
-        ours: (
+        ours: ScriptRun::new(
             "sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
             Figure::Field("mb_per_s"),
         ),
@@ -135,11 +149,11 @@ pub(super) const CASES: [Case; 8] = [
     Case {
         name: "buffers",
         unit: "MB/s",
-        theirs: (
+        theirs: ScriptRun::new(
             "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
             MEAN_MB_PER_S,
         ),
-        ours: (
+        ours: ScriptRun::new(
             "sleeping bandwidth --registered --size 1MiB --iters 4 --warmup 1",
             Figure::Field("mb_per_s"),
         ),
@@ -149,11 +163,11 @@ pub(super) const CASES: [Case; 8] = [
     Case {
         name: "puts",
         unit: "MB/s",
-        theirs: (
+        theirs: ScriptRun::new(
             "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
             MEAN_MB_PER_S,
         ),
-        ours: (
+        ours: ScriptRun::new(
             "sleeping put-stream --size 1MiB --iters 4 --warmup 1",
             Figure::Field("mb_per_s"),
         ),
@@ -164,8 +178,8 @@ pub(super) const CASES: [Case; 8] = [
     Case {
         name: "ev-apart",
         unit: "µs",
-        theirs: ("apart theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
-        ours: (
+        theirs: ScriptRun::new("apart theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
+        ours: ScriptRun::new(
             "apart sleeping latency --size 8 --iters 1000",
             Figure::Field("median_us"),
         ),
@@ -175,11 +189,11 @@ pub(super) const CASES: [Case; 8] = [
     Case {
         name: "me-apart",
         unit: "MB/s",
-        theirs: (
+        theirs: ScriptRun::new(
             "apart theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
             MEAN_MB_PER_S,
         ),
-        ours: (
+        ours: ScriptRun::new(
             "apart sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
             Figure::Field("mb_per_s"),
         ),
@@ -189,8 +203,8 @@ pub(super) const CASES: [Case; 8] = [
     Case {
         name: "polling",
         unit: "µs",
-        theirs: ("theirs ib_send_lat -s 8 -n 1000", TYPICAL_US),
-        ours: (
+        theirs: ScriptRun::new("theirs ib_send_lat -s 8 -n 1000", TYPICAL_US),
+        ours: ScriptRun::new(
             "polling latency --size 8 --iters 1000",
             Figure::Field("median_us"),
         ),
@@ -201,8 +215,8 @@ pub(super) const CASES: [Case; 8] = [
     Case {
         name: "pairs",
         unit: "µs",
-        theirs: ("$pairs rxe0 2000 1", Figure::Field("us_each")),
-        ours: ("$pairs rxe0 2000 2", Figure::Field("us_each")),
+        theirs: ScriptRun::new("$pairs rxe0 2000 1", Figure::Field("us_each")),
+        ours: ScriptRun::new("$pairs rxe0 2000 2", Figure::Field("us_each")),
         target: Target::AtMost(0.67),
         parallel: true,
     },

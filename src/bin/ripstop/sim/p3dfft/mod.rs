@@ -162,7 +162,7 @@ impl Transform {
             for stage in 0..3 {
                 let piece = step.checked_sub(stage * self.lag);
                 if let Some(piece) = piece.filter(|&piece| piece < self.pieces()) {
-                    self.stage(world, direction, (stage, piece)).await?;
+                    self.stage(world, direction, stage, piece).await?;
                 }
             }
         }
@@ -174,7 +174,8 @@ impl Transform {
         &mut self,
         world: &Comm,
         direction: Direction,
-        (stage, piece): (usize, usize),
+        stage: usize,
+        piece: usize,
     ) -> Result<()> {
         if let Some(before) = stage.checked_sub(1) {
             let axis = Axis::behind(direction, before);
