@@ -77,12 +77,15 @@ pub fn critical_path(
         match stage {
             Stage::Ready => run.begin(at, now_ns),
             Stage::Prepared => run.inject(at, now_ns),
-            Stage::Sent => run.prepare_next(at.0, now_ns),
+            Stage::Sent => run.prepare_next(at.rank, now_ns),
         }
     }
     let mut left = run.ranks.iter().enumerate().flat_map(|(rank, steps)| {
         let left = steps.iter().position(|step| step.missing > 0);
-        left.map(|index| (rank, StepId::new(index)))
+        left.map(|index| At {
+            rank,
+            step: StepId::new(index),
+        })
     });
     left.next()
         .map_or(Ok(run.end_ns), |at| Err(Fault::Deadlock(at)))
@@ -158,19 +161,20 @@ impl<'a> Timeline<'a> {
             timeline.ranks[rank][step.index()].missing = 1 + after.len() + arrival;
         }
         for (rank, (step, _)) in all() {
-            timeline.settle((rank, step), 0.0);
+            timeline.settle(At { rank, step }, 0.0);
         }
         Ok(timeline)
     }
 
     /// Notes that one of the things that a step waits for has completed.
-    fn settle(&mut self, (rank, step): At, at_ns: f64) {
+    fn settle(&mut self, at: At, at_ns: f64) {
+        let At { rank, step } = at;
         let pending = &mut self.ranks[rank][step.index()];
         pending.ready_ns = pending.ready_ns.max(at_ns);
         pending.missing -= 1;
         if pending.missing == 0 {
             let ready_ns = pending.ready_ns;
-            self.later(ready_ns, Stage::Ready, (rank, step));
+            self.later(ready_ns, Stage::Ready, at);
         }
     }
 
@@ -178,7 +182,8 @@ impl<'a> Timeline<'a> {
         self.due.push(Reverse((at_ns.to_bits(), stage, at)));
     }
 
-    fn begin(&mut self, (rank, step): At, now_ns: f64) {
+    fn begin(&mut self, at: At, now_ns: f64) {
+        let At { rank, step } = at;
         let work =
             |len: usize, ns_per_kib: f64| len as f64 * self.element_bytes / 1024.0 * ns_per_kib;
         let end_ns = match *self.plans[rank].action(step) {
@@ -198,13 +203,14 @@ impl<'a> Timeline<'a> {
             }
             Action::Join => now_ns,
         };
-        self.over((rank, step), end_ns);
+        self.over(at, end_ns);
     }
 
-    fn over(&mut self, (rank, step): At, end_ns: f64) {
+    fn over(&mut self, at: At, end_ns: f64) {
+        let At { rank, step } = at;
         self.end_ns = self.end_ns.max(end_ns);
         for next in std::mem::take(&mut self.ranks[rank][step.index()].waiting) {
-            self.settle((rank, next), end_ns);
+            self.settle(At { rank, step: next }, end_ns);
         }
     }
 
@@ -212,14 +218,15 @@ impl<'a> Timeline<'a> {
         let next = self.engines[rank].sends.pop_first();
         self.engines[rank].sending = next.is_some();
         if let Some(step) = next {
-            let (link, _) = self.link(rank, self.to((rank, step)).0);
-            self.later(now_ns + link.overhead_ns, Stage::Prepared, (rank, step));
+            let at = At { rank, step };
+            let (link, _) = self.link(rank, self.to(at).0);
+            self.later(now_ns + link.overhead_ns, Stage::Prepared, at);
         }
     }
 
     fn inject(&mut self, at: At, now_ns: f64) {
         let (to, bytes) = self.to(at);
-        let (link, port) = self.link(at.0, to);
+        let (link, port) = self.link(at.rank, to);
         let start_ns = port.map_or(now_ns, |node| now_ns.max(self.ports[node][0]));
         let end_ns = start_ns + link.busy_ns(bytes);
         if let Some(node) = port {
@@ -251,7 +258,8 @@ impl<'a> Timeline<'a> {
     }
 
     /// Returns the destination of a send, and its bytes.
-    fn to(&self, (rank, step): At) -> (usize, f64) {
+    fn to(&self, at: At) -> (usize, f64) {
+        let At { rank, step } = at;
         match *self.plans[rank].action(step) {
             Action::Send { to, from } => (to, from.len as f64 * self.element_bytes),
             _ => unreachable!("only sends are prepared"),

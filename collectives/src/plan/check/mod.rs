@@ -14,8 +14,21 @@ mod run;
 pub use pairs::Pairs;
 pub use run::{Memory, Rules, run};
 
-/// A step of a group: its rank, and its number.
-pub type At = (usize, StepId);
+/// A step of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct At {
+    /// Rank whose plan has the step.
+    pub rank: usize,
+    /// Number of the step in that plan.
+    pub step: StepId,
+}
+
+impl At {
+    const fn new(rank: usize, step: StepId) -> Self {
+        Self { rank, step }
+    }
+}
 
 /// A fault of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +56,7 @@ pub enum Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ((rank, step), what) = match self {
+        let (At { rank, step }, what) = match self {
             Self::Order(at) => (at, "waits for a later step"),
             Self::Bounds(at) => (at, "reaches beyond its buffer"),
             Self::Input(at) => (at, "writes the input"),
@@ -57,7 +70,9 @@ impl fmt::Display for Fault {
         write!(f, "step {} of rank {rank} {what}", step.index())?;
         match self {
             Self::Race(_, other) => write!(f, " (step {})", other.index()),
-            Self::Lengths(_, (rank, step)) => write!(f, " (step {} of rank {rank})", step.index()),
+            Self::Lengths(_, At { rank, step }) => {
+                write!(f, " (step {} of rank {rank})", step.index())
+            }
             _ => Ok(()),
         }
     }
@@ -77,7 +92,7 @@ pub fn inspect(plan: &Plan, input: usize, output: usize) -> Result<(), Fault> {
         Buffer::Scratch => plan.scratch(),
     };
     for (step, action) in plan.steps() {
-        let at = (plan.rank(), step);
+        let at = At::new(plan.rank(), step);
         if plan.after(step).iter().any(|before| *before >= step) {
             return Err(Fault::Order(at));
         }

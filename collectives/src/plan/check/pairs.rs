@@ -35,9 +35,9 @@ impl Pairs {
                     _ => continue,
                 };
                 if way.0 == way.1 {
-                    return Err(Fault::Unpaired((rank, step)));
+                    return Err(Fault::Unpaired(At::new(rank, step)));
                 }
-                waiting.entry(way).or_default()[end].push((rank, step));
+                waiting.entry(way).or_default()[end].push(At::new(rank, step));
             }
         }
         let mut other: Vec<Vec<Option<At>>> =
@@ -50,8 +50,8 @@ impl Pairs {
                 if moved(plans, send) != moved(plans, recv) {
                     return Err(Fault::Lengths(send, recv));
                 }
-                other[send.0][send.1.index()] = Some(recv);
-                other[recv.0][recv.1.index()] = Some(send);
+                other[send.rank][send.step.index()] = Some(recv);
+                other[recv.rank][recv.step.index()] = Some(send);
             }
         }
         Ok(Self { other })
@@ -59,13 +59,15 @@ impl Pairs {
 
     /// Returns the receive of a send, or the send of a receive.
     #[must_use]
-    pub fn other(&self, (rank, step): At) -> Option<At> {
+    pub fn other(&self, at: At) -> Option<At> {
+        let At { rank, step } = at;
         self.other[rank][step.index()]
     }
 }
 
 /// Returns the number of elements in a message.
-fn moved(plans: &[Plan], (rank, step): At) -> usize {
+fn moved(plans: &[Plan], at: At) -> usize {
+    let At { rank, step } = at;
     match plans[rank].action(step) {
         Action::Send { from: span, .. } | Action::Recv { into: span, .. } => span.len,
         _ => 0,

@@ -1,6 +1,6 @@
 //! Finds steps that may run at the same time and touch the same element.
 
-use super::{Fault, Plan, StepId};
+use super::{At, Fault, Plan, StepId};
 use crate::plan::Buffer;
 
 /// Finds the first race. The list of steps is a topological order. So a write that is ordered after the last write, and after
@@ -17,7 +17,7 @@ pub(super) fn find(plan: &Plan, output: usize) -> Result<(), Fault> {
             if fine {
                 Ok(())
             } else {
-                Err(Fault::Race((plan.rank(), step), *earlier))
+                Err(Fault::Race(At::new(plan.rank(), step), *earlier))
             }
         };
         for (buffer, element) in action.reads().flat_map(each) {

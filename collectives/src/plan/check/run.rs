@@ -70,13 +70,14 @@ pub fn run<T: Clone>(
     let mut turns = Turns::new(plans, &pairs, rules);
     let mut order = Vec::new();
     while !turns.ready.is_empty() {
-        let (rank, step) = turns.ready.swap_remove(pick(turns.ready.len()));
+        let at = turns.ready.swap_remove(pick(turns.ready.len()));
+        let At { rank, step } = at;
         let memory = &mut memory[rank];
-        let whole = |values: Option<Vec<T>>| values.ok_or(Fault::Unwritten((rank, step)));
+        let whole = |values: Option<Vec<T>>| values.ok_or(Fault::Unwritten(at));
         match *plans[rank].action(step) {
             Action::Send { from, .. } => {
-                let (peer, recv) = pairs.other((rank, step)).expect("all messages are paired");
-                flying[peer][recv.index()] = whole(memory.read(from))?;
+                let recv = pairs.other(at).expect("all messages are paired");
+                flying[recv.rank][recv.step.index()] = whole(memory.read(from))?;
             }
             Action::Recv { into, .. } => {
                 let landed = std::mem::take(&mut flying[rank][step.index()]);
@@ -98,8 +99,8 @@ pub fn run<T: Clone>(
             }
             Action::Join => {}
         }
-        order.push((rank, step));
-        turns.over((rank, step));
+        order.push(at);
+        turns.over(at);
     }
     turns
         .stuck()
@@ -184,15 +185,16 @@ impl<'a> Turns<'a> {
         turns
     }
 
-    fn over(&mut self, (rank, step): At) {
+    fn over(&mut self, at: At) {
+        let At { rank, step } = at;
         let progress = &mut self.ranks[rank];
         progress.steps[step.index()].over = true;
         let waiting = std::mem::take(&mut progress.waiting[step.index()]);
         for next in waiting {
             self.ranks[rank].steps[next.index()].missing -= 1;
-            self.begin((rank, next));
+            self.begin(At::new(rank, next));
         }
-        if let Some(recv) = self.receive_of((rank, step))
+        if let Some(recv) = self.receive_of(at)
             && self.state(recv).begun
         {
             self.ready.push(recv);
@@ -213,18 +215,18 @@ impl<'a> Turns<'a> {
             .min(progress.steps.len());
         let seen = std::mem::replace(&mut progress.high, end);
         for index in seen..end {
-            self.begin((rank, StepId::new(index)));
+            self.begin(At::new(rank, StepId::new(index)));
         }
     }
 
     /// Begins a step if it may begin. It is ready once its other end, if it has one, allows it.
-    fn begin(&mut self, (rank, step): At) {
-        let (high, state) = (self.ranks[rank].high, self.state((rank, step)));
+    fn begin(&mut self, at: At) {
+        let At { rank, step } = at;
+        let (high, state) = (self.ranks[rank].high, self.state(at));
         if state.begun || state.missing > 0 || step.index() >= high {
             return;
         }
         self.ranks[rank].steps[step.index()].begun = true;
-        let at = (rank, step);
         match *self.plans[rank].action(step) {
             Action::Send { .. } => {
                 let recv = self.receive_of(at).expect("a send is paired");
@@ -244,18 +246,20 @@ impl<'a> Turns<'a> {
         }
     }
 
-    fn receive_of(&self, (rank, step): At) -> Option<At> {
+    fn receive_of(&self, at: At) -> Option<At> {
+        let At { rank, step } = at;
         let is_send = matches!(self.plans[rank].action(step), Action::Send { .. });
-        self.pairs.other((rank, step)).filter(|_| is_send)
+        self.pairs.other(at).filter(|_| is_send)
     }
 
-    fn state(&self, (rank, step): At) -> State {
+    fn state(&self, at: At) -> State {
+        let At { rank, step } = at;
         self.ranks[rank].steps[step.index()]
     }
 
     fn stuck(&self) -> Option<At> {
         let stuck = |(rank, progress): (usize, &Progress)| {
-            (progress.low < progress.steps.len()).then(|| (rank, StepId::new(progress.low)))
+            (progress.low < progress.steps.len()).then(|| At::new(rank, StepId::new(progress.low)))
         };
         self.ranks.iter().enumerate().find_map(stuck)
     }

@@ -146,15 +146,14 @@ fn heard(plans: &[Plan], order: &[At]) -> Vec<BTreeSet<usize>> {
         .iter()
         .map(|plan| vec![BTreeSet::new(); plan.len()])
         .collect();
-    for (rank, step) in order.iter().copied() {
+    for at in order.iter().copied() {
+        let At { rank, step } = at;
         let mut mine = BTreeSet::from([rank]);
         for before in plans[rank].after(step) {
             mine.extend(&known[rank][before.index()]);
         }
-        if let (Action::Recv { .. }, Some((peer, send))) =
-            (plans[rank].action(step), pairs.other((rank, step)))
-        {
-            mine.extend(&known[peer][send.index()]);
+        if let (Action::Recv { .. }, Some(send)) = (plans[rank].action(step), pairs.other(at)) {
+            mine.extend(&known[send.rank][send.step.index()]);
         }
         known[rank][step.index()] = mine;
     }

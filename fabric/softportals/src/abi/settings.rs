@@ -72,7 +72,7 @@ impl Settings {
     }
 
     fn from(rail: u32, value: impl Fn(&'static str) -> Option<String>) -> Result<Self, Wrong> {
-        let look = |name| (name, value(name));
+        let look = |name| Variable::of(name, &value);
         let medium = medium(rail, look("RIPSTOP_PORTALS_TRANSPORT"), &value)?;
         let (nid, pid_max) = match &medium {
             Medium::Udp { host, .. } => (u32::from(*host), PID_MAX),
@@ -141,7 +141,21 @@ const CUT: &str = "bytes, or 0 for never, or one for each rail";
 
 /// A variable, its value, and the expected form.
 type Wrong = (&'static str, String, &'static str);
-type Variable = (&'static str, Option<String>);
+
+/// A variable of the environment.
+struct Variable {
+    name: &'static str,
+    value: Option<String>,
+}
+
+impl Variable {
+    fn of(name: &'static str, value: impl Fn(&'static str) -> Option<String>) -> Self {
+        Self {
+            name,
+            value: value(name),
+        }
+    }
+}
 
 fn medium(
     rail: u32,
@@ -149,17 +163,20 @@ fn medium(
     value: &impl Fn(&'static str) -> Option<String>,
 ) -> Result<Medium, Wrong> {
     let faults = read(
-        ("RIPSTOP_PORTALS_FAULTS", value("RIPSTOP_PORTALS_FAULTS")),
+        Variable::of("RIPSTOP_PORTALS_FAULTS", value),
         "drop=, duplicate=, reorder=, exhaust= with chances below 1, delay_us= and seed=, with commas between",
         Faults::parse,
     )?;
     // Faults apply to datagrams only, so setting them selects UDP.
     let usual = if faults.is_some() { "udp" } else { "shared" };
-    let named = (transport.0, transport.1.or_else(|| Some(usual.to_owned())));
+    let named = Variable {
+        value: transport.value.or_else(|| Some(usual.to_owned())),
+        ..transport
+    };
     if !choice(named, "shared or udp", &[("shared", false), ("udp", true)])? {
         return Ok(Medium::Shared);
     }
-    let host = ("RIPSTOP_PORTALS_HOST", value("RIPSTOP_PORTALS_HOST"));
+    let host = Variable::of("RIPSTOP_PORTALS_HOST", value);
     let host = of_rail(
         rail,
         host,
@@ -172,10 +189,11 @@ fn medium(
 }
 
 fn read<T>(
-    (name, value): Variable,
+    variable: Variable,
     wanted: &'static str,
     meaning: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>, Wrong> {
+    let Variable { name, value } = variable;
     let Some(value) = value else { return Ok(None) };
     match meaning(&value) {
         Some(meaning) => Ok(Some(meaning)),
