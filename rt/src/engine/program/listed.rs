@@ -14,7 +14,7 @@ use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
 use super::{
     Run, State,
     calls::{Why, is_before},
-    slots::{Lot, SlotId, slots_of},
+    slots::{Lot, TaskListSlotId, slots_of},
     still::Still,
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
 /// State of a program that runs by lists.
 pub(super) struct Listed {
     pub(super) serial: u32,
-    pub(super) slot: SlotId,
+    pub(super) slot: TaskListSlotId,
     /// Posted lists; `None` while the program waits for its slot.
     pub(super) posted: Option<Posted>,
     /// Work of the host that may begin.
@@ -115,7 +115,7 @@ impl State {
         self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 2);
         Box::new(Listed {
             serial: self.serial,
-            slot: SlotId::of(id, size),
+            slot: TaskListSlotId::of(id, size),
             posted: None,
             duties: Duties::default(),
             tells,
@@ -330,7 +330,7 @@ impl Core {
     }
 
     /// Notifies the ranks that have allowed us to send in this slot what we will not send.
-    pub(super) fn turn_down(&mut self, id: SlotId, lot: &Lot) {
+    pub(super) fn turn_down(&mut self, id: TaskListSlotId, lot: &Lot) {
         let slots = slots_of(lot.slot.size());
         let next = self.programs.calls.next(id.context);
         // A tag of this slot after all collectives that a peer may still complete.
@@ -346,7 +346,7 @@ impl Core {
     /// Fails the programs of this slot that wait for a peer which has finished before this collective.
     pub(super) fn lose_invited(&mut self, rank: u32, id: CollectiveId) {
         let waits = |run: &Run| {
-            let slot = SlotId::of(id, run.group.len());
+            let slot = TaskListSlotId::of(id, run.group.len());
             let listed = run.listed.as_ref();
             run.group.contains(rank)
                 && !is_before(run.key().sequence, id.sequence)

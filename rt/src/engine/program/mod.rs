@@ -48,7 +48,7 @@ use self::{
     calls::Calls,
     landed::Lines,
     run::{Room, Run},
-    slots::{Lot, SlotId},
+    slots::{Lot, TaskListSlotId},
 };
 use ripstop_fabric::driver::Token;
 
@@ -96,7 +96,7 @@ pub(super) struct State {
     /// Timer that [asks](doubt) the peers of a stalled program.
     doubt: Option<doubt::Doubt>,
     /// Shared resources of programs that run as task lists, by context and slot number.
-    slots: BTreeMap<SlotId, Lot>,
+    slots: BTreeMap<TaskListSlotId, Lot>,
     /// Serial number of the last program that ran as task lists.
     serial: u32,
     lines: Lines,

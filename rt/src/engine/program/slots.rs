@@ -30,14 +30,14 @@ use crate::{
 
 /// Names a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SlotId {
+pub(super) struct TaskListSlotId {
     /// Context of the communicator's collectives.
     pub(super) context: u32,
     /// Number of the slot among those of the communicator.
     pub(super) nth: u32,
 }
 
-impl SlotId {
+impl TaskListSlotId {
     /// Returns the slot of a collective of `size` ranks.
     pub(super) const fn of(id: CollectiveId, size: usize) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Engine {
         let lot = match self.core.programs.slots.entry(listed.slot) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let SlotId { context, nth } = listed.slot;
+                let TaskListSlotId { context, nth } = listed.slot;
                 let name = u64::from(context) << 32 | u64::from(nth) << 1;
                 new.insert(Lot::new(&mut *self.driver, run.group.clone(), me, name)?)
             }
@@ -200,10 +200,10 @@ impl Core {
             return;
         }
         let slots = &mut self.programs.slots;
-        for lot in slots.range_mut(SlotId::all_of(ctx)) {
+        for lot in slots.range_mut(TaskListSlotId::all_of(ctx)) {
             lot.1.left = true;
         }
-        let gone = slots.extract_if(SlotId::all_of(ctx), |_, lot| lot.running.is_none());
+        let gone = slots.extract_if(TaskListSlotId::all_of(ctx), |_, lot| lot.running.is_none());
         for (key, lot) in gone.collect::<Vec<_>>() {
             self.turn_down(key, &lot);
             self.unname(&lot);
