@@ -278,10 +278,9 @@ impl Comm {
 
     /// Returns the id of the next window. All ranks get the same id, because windows are numbered like collectives.
     pub(crate) fn next_window(&self) -> WindowId {
-        let tag = self.inner.collectives.fetch_add(1, Ordering::Relaxed);
         WindowId {
-            ctx: self.id(),
-            tag,
+            context: self.id(),
+            sequence: self.inner.collectives.fetch_add(1, Ordering::Relaxed),
         }
     }
 

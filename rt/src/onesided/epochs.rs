@@ -98,7 +98,7 @@ impl<T: Wire> Port<T> {
     /// Returns the error for a wait of this duration that was given up. The end stays open.
     #[must_use]
     pub fn gave_up_closing(&self, after: Duration, at: &'static Location<'static>) -> Error {
-        let window = self.id.tag;
+        let window = self.id.sequence;
         let origins = self.open_to.iter();
         let mut origins = origins.filter_map(|&origin| self.targets.find(origin));
         match origins.find(|origin| !origin.ledger.is_completed()) {
@@ -235,7 +235,7 @@ impl<'p, T: Wire> Starting<'p, T> {
     /// Returns the error for a wait of this duration that was given up.
     #[must_use]
     pub fn gave_up(&self, after: Duration, at: &'static Location<'static>) -> Error {
-        let (port, window) = (self.port, self.port.id.tag);
+        let (port, window) = (self.port, self.port.id.sequence);
         match self
             .targets
             .iter()

@@ -186,7 +186,7 @@ impl<T: Wire> Port<T> {
     #[inline]
     pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
         if !self.is_gathered {
-            let sentence = format!("window {}: no fence epoch is open", self.id.tag);
+            let sentence = format!("window {}: no fence epoch is open", self.id.sequence);
             return Err(self.comm.error(op, ErrorKind::Epoch(sentence), None, None));
         }
         let target = self.meet(op, "rank", rank)?;

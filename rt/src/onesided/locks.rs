@@ -87,7 +87,7 @@ impl<T: Wire> Port<T> {
     fn too_many_locks(&self, op: &'static str) -> Error {
         let sentence = format!(
             "window {}: this rank has locks, and those of all ranks go with no others: unlock them first",
-            self.id.tag
+            self.id.sequence
         );
         self.comm.error(op, ErrorKind::Epoch(sentence), None, None)
     }
@@ -105,7 +105,10 @@ impl<T: Wire> Port<T> {
         if matches!(held, Some(Ok(()))) {
             return Ok(&mut self.memory);
         }
-        let sentence = format!("window {}: this rank's memory is not locked", self.id.tag);
+        let sentence = format!(
+            "window {}: this rank's memory is not locked",
+            self.id.sequence
+        );
         Err(self
             .comm
             .error("lock_self", ErrorKind::Epoch(sentence), None, None))

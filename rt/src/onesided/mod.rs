@@ -165,7 +165,7 @@ impl<T: Wire> Port<T> {
     /// Returns the number of the window, which is the number of the collective that made it.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.id.tag
+        self.id.sequence
     }
 
     /// Returns the number of elements of this end.
@@ -262,7 +262,7 @@ impl<T: Wire> Port<T> {
         }
         let sentence = format!(
             "window {} is open to other ranks: wait for the end of the exposure, or of the fence epoch, first",
-            self.id.tag
+            self.id.sequence
         );
         Err(self.comm.error(op, ErrorKind::Epoch(sentence), None, None))
     }
@@ -401,7 +401,7 @@ impl<T: Wire> fmt::Debug for Port<T> {
         write!(
             f,
             "Window {} of {:?} ({} elements)",
-            self.id.tag,
+            self.id.sequence,
             self.comm,
             self.len()
         )

@@ -182,7 +182,7 @@ impl<T: Wire> Port<T> {
         let has = target.elements(size_of::<T>());
         let sentence = format!(
             "`at` is {at} and `buf` has {len} elements: rank {} has elements 0..{has} in window {}",
-            target.rank, self.id.tag
+            target.rank, self.id.sequence
         );
         self.error(op, ErrorKind::InvalidArgument(sentence), target.world)
     }
@@ -213,9 +213,9 @@ impl<T: Wire> Port<T> {
     #[track_caller]
     fn about(&self, target: &Target) -> About {
         About {
-            ctx: self.id.ctx,
+            ctx: self.id.context,
             peer: Some(target.world),
-            tag: Some(self.id.tag),
+            tag: Some(self.id.sequence),
             sig: T::SIG.0,
             elem: size_of::<T>(),
             synchronous: false,

@@ -121,8 +121,8 @@ fn a_collective_with_the_dead_does_not_keep_a_rank_from_closing() {
 fn an_operation_on_a_window_of_the_dead_does_not_keep_a_rank_from_closing() {
     let mut world = windows::met();
     let about = About {
-        ctx: ID.ctx,
-        tag: Some(ID.tag),
+        ctx: ID.context,
+        tag: Some(ID.sequence),
         ..about(Some(1), None)
     };
     let engine = &mut world.engines[0];

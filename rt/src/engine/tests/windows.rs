@@ -12,7 +12,10 @@ use crate::{
     proto::wire::{self, Base, COUNT_COMPLETED, COUNT_POSTED, Kind, Note, Updated},
 };
 
-pub(super) const ID: WindowId = WindowId { ctx: CTX, tag: 0 };
+pub(super) const ID: WindowId = WindowId {
+    context: CTX,
+    sequence: 0,
+};
 
 /// Creates two ranks. Rank 0 has an end that is open to rank 1.
 fn exposed() -> World {
@@ -26,8 +29,8 @@ fn exposed() -> World {
 fn note(kind: Kind, what: u32, count: u64) -> Note {
     Note {
         base: Base::new(kind),
-        ctx: ID.ctx,
-        tag: ID.tag,
+        ctx: ID.context,
+        tag: ID.sequence,
         what,
         zero: 0,
         count,
@@ -124,8 +127,8 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
     let engine = &mut world.engines[0];
     let put = |engine: &mut Engine| {
         let about = About {
-            ctx: ID.ctx,
-            tag: Some(ID.tag),
+            ctx: ID.context,
+            tag: Some(ID.sequence),
             ..about(Some(1), None)
         };
         engine.write_window(about, Deed::Put, Ranges::From(0), vec![1_u8])

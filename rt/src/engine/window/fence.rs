@@ -147,7 +147,7 @@ impl Engine {
 
     /// Creates the counters at the first fence, and sends their keys to the ranks that will add to them.
     fn make_gates(&mut self, id: WindowId) {
-        let Some(group) = self.core.members(id.ctx).cloned() else {
+        let Some(group) = self.core.members(id.context).cloned() else {
             return;
         };
         let me = self.core.windows.me;
@@ -208,7 +208,7 @@ impl Engine {
 
     /// Advances the last fence through its rounds. Call only when none of our operations is in flight.
     fn pass_fence(&mut self, id: WindowId) -> Option<Passed> {
-        let Some(group) = self.core.members(id.ctx).cloned() else {
+        let Some(group) = self.core.members(id.context).cloned() else {
             return Some(Ok(()));
         };
         let me = self.core.windows.me;
@@ -332,7 +332,7 @@ impl Core {
     }
 
     fn tell_failure(&mut self, id: WindowId) {
-        let Some(group) = self.members(id.ctx).cloned() else {
+        let Some(group) = self.members(id.context).cloned() else {
             return;
         };
         let me = self.windows.me;
@@ -376,8 +376,8 @@ impl Core {
 
     pub(in crate::engine) fn handle_gate(&mut self, rank: u32, header: &Tally) {
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         let Some(near) = self.near_of(id, rank) else {
             return self.refuse_fences(id, rank);

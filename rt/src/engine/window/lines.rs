@@ -69,8 +69,8 @@ impl Core {
             return;
         }
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         let done = self.carry_out(id, rank, header, body);
         let status = if done.is_some() { OK } else { REFUSED };
@@ -172,7 +172,13 @@ impl Core {
         let outcome = if header.status == OK && filled {
             Ok(())
         } else {
-            Err(self.refusal(WindowId { ctx, tag }, rank))
+            Err(self.refusal(
+                WindowId {
+                    context: ctx,
+                    sequence: tag,
+                },
+                rank,
+            ))
         };
         self.remote_part_over(header.op, outcome);
     }
@@ -189,11 +195,13 @@ impl Core {
         if far.is_some_and(|far| far.len == GROWING) {
             let sentence = format!(
                 "rank {rank} of the world has not attached these elements to window {}, or has detached them",
-                id.tag
+                id.sequence
             );
             return ErrorKind::InvalidArgument(sentence);
         }
-        ErrorKind::NoWindow { window: id.tag }
+        ErrorKind::NoWindow {
+            window: id.sequence,
+        }
     }
 }
 
@@ -258,8 +266,8 @@ impl Part {
     fn header(&self) -> Update {
         Update {
             base: Base::new(Kind::Update),
-            ctx: self.id.ctx,
-            tag: self.id.tag,
+            ctx: self.id.context,
+            tag: self.id.sequence,
             op: self.op,
             at: self.at,
             from: self.from,

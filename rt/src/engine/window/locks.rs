@@ -132,7 +132,7 @@ impl Engine {
         if near.lock != Standing::Outside {
             return Err(ErrorKind::Epoch(format!(
                 "a lock at rank {rank} of the world, window {}, is held, asked for or being given back: unlock it first",
-                id.tag
+                id.sequence
             )));
         }
         near.lock = Standing::Waiting;
@@ -173,7 +173,9 @@ impl Core {
         match down {
             // Wait for the greeting, too: it may come after the answer to the request.
             _ if near.lock == Standing::Inside(want) && near.far.is_some() => Some(Ok(())),
-            _ if near.gone => Some(Err(ErrorKind::NoWindow { window: id.tag })),
+            _ if near.gone => Some(Err(ErrorKind::NoWindow {
+                window: id.sequence,
+            })),
             Some(down) => Some(Err(down_kind(rank, down))),
             None if ended => Some(Err(ErrorKind::Closed)),
             None => None,
@@ -199,8 +201,8 @@ impl Core {
 
     pub(in crate::engine) fn handle_lock(&mut self, rank: u32, header: &Lock) {
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         let known = self.near_of(id, rank).is_some();
         let asked = Want::from_numbered(header.want).filter(|_| known);
@@ -226,8 +228,8 @@ impl Core {
 
     pub(in crate::engine) fn handle_locked(&mut self, rank: u32, header: &Lock) {
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         let Some((want, number)) = Want::from_numbered(header.want) else {
             self.refused += 1;
@@ -250,8 +252,8 @@ impl Core {
 
     pub(in crate::engine) fn handle_unlock(&mut self, rank: u32, header: &Lock) {
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         self.leave_door(id, rank);
     }
@@ -272,8 +274,8 @@ impl WindowId {
         let base = Base::new(kind);
         Lock {
             base,
-            ctx: self.ctx,
-            tag: self.tag,
+            ctx: self.context,
+            tag: self.sequence,
             want,
         }
     }

@@ -64,7 +64,9 @@ impl Core {
             return Some(Ok(()));
         }
         let why = match down {
-            _ if near.completes_no_more() => ErrorKind::NoWindow { window: id.tag },
+            _ if near.completes_no_more() => ErrorKind::NoWindow {
+                window: id.sequence,
+            },
             Some(down) => down_kind(origin, down),
             None if ended => ErrorKind::Closed,
             None => return None,
@@ -83,7 +85,9 @@ impl Core {
             let near = self.windows.near(id, rank)?;
             let why = match down {
                 _ if near.far.is_some() => continue,
-                _ if near.gone => ErrorKind::NoWindow { window: id.tag },
+                _ if near.gone => ErrorKind::NoWindow {
+                    window: id.sequence,
+                },
                 Some(down) => down_kind(rank, down),
                 None if ended => ErrorKind::Closed,
                 None => return None,
@@ -173,7 +177,7 @@ impl Core {
         if near.ledger.is_accessing() {
             return Err(ErrorKind::Epoch(format!(
                 "an access to rank {target} of the world by window {} is under way: complete it first",
-                id.tag
+                id.sequence
             )));
         }
         let known = near.far.as_ref().filter(|_| near.ledger.is_posted());
@@ -183,7 +187,9 @@ impl Core {
                 expected: sig,
             }),
             (Some(_), _) => Ok(true),
-            (None, _) if near.posts_no_more() => Err(ErrorKind::NoWindow { window: id.tag }),
+            (None, _) if near.posts_no_more() => Err(ErrorKind::NoWindow {
+                window: id.sequence,
+            }),
             (None, Some(down)) => Err(down_kind(target, down)),
             (None, None) => Ok(false),
         }

@@ -73,8 +73,10 @@ use crate::{
 /// A window of the job, named by its communicator and the number of the collective that created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WindowId {
-    pub(crate) ctx: u32,
-    pub(crate) tag: u32,
+    /// Context of the communicator.
+    pub(crate) context: u32,
+    /// Number of the collective that created the window.
+    pub(crate) sequence: u32,
 }
 
 /// All windows of a runtime. Allocates nothing before the first window, because most simulated ranks have none.
@@ -286,7 +288,7 @@ impl Engine {
             self.driver.guard(key, entrance.keeper());
         }
         let (sig, pieces) = Pieces::new(extent);
-        let group = self.core.members(id.ctx).cloned();
+        let group = self.core.members(id.context).cloned();
         let end = End {
             group: group.unwrap_or(Group::First(0)),
             sig,
@@ -373,8 +375,8 @@ impl Engine {
         };
         let hello = Hello {
             base: Base::new(Kind::Hello),
-            ctx: id.ctx,
-            tag: id.tag,
+            ctx: id.context,
+            tag: id.sequence,
             sig: end.sig.0,
             len: end.pieces.extent(),
             key: end.key,
@@ -469,8 +471,8 @@ impl WindowId {
         let base = Base::new(kind);
         Tally {
             base,
-            ctx: self.ctx,
-            tag: self.tag,
+            ctx: self.context,
+            tag: self.sequence,
             first,
             second,
         }
@@ -480,8 +482,8 @@ impl WindowId {
         let base = Base::new(kind);
         Note {
             base,
-            ctx: self.ctx,
-            tag: self.tag,
+            ctx: self.context,
+            tag: self.sequence,
             what,
             zero: 0,
             count,

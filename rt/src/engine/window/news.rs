@@ -15,8 +15,8 @@ use crate::{
 impl Core {
     pub(in crate::engine) fn handle_hello(&mut self, rank: u32, header: &Hello) {
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         let Some(near) = self.near_of(id, rank) else {
             return self
@@ -40,8 +40,8 @@ impl Core {
 
     pub(in crate::engine) fn handle_note(&mut self, rank: u32, header: &Note) {
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         let Some(near) = self.near_of(id, rank) else {
             if header.what == COUNT_FENCES {
@@ -60,8 +60,8 @@ impl Core {
 
     pub(in crate::engine) fn handle_no_window(&mut self, rank: u32, header: &Note) {
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         if let Some(near) = self.near_of(id, rank) {
             match header.what {
@@ -78,7 +78,12 @@ impl Core {
             near.last_completed = header.count;
             near.gone = true;
             for stashed in mem::take(&mut near.stash) {
-                self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
+                self.remote_over(
+                    stashed.op,
+                    Err(ErrorKind::NoWindow {
+                        window: id.sequence,
+                    }),
+                );
             }
             self.leave_door(id, rank); // releases a lock that the neighbor has leaked
             self.stir_window(id);

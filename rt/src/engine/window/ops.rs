@@ -124,7 +124,12 @@ impl Core {
             return self.remote_over(stashed.op, Err(why));
         }
         if near.gone {
-            return self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
+            return self.remote_over(
+                stashed.op,
+                Err(ErrorKind::NoWindow {
+                    window: id.sequence,
+                }),
+            );
         }
         if near.may_launch() {
             return self.launch(id, rank, stashed);
@@ -170,7 +175,7 @@ impl Core {
         if let Some(&(at, len)) = blocks.iter().find(outside) {
             let why = ErrorKind::InvalidArgument(format!(
                 "{len} bytes at byte {at}: rank {rank} of the world has {has} in window {}",
-                id.tag
+                id.sequence
             ));
             return self.remote_over(op, Err(why));
         }
@@ -291,8 +296,8 @@ impl Core {
 
 fn window_of(about: &About) -> WindowId {
     WindowId {
-        ctx: about.ctx,
-        tag: about.tag.unwrap_or_default(),
+        context: about.ctx,
+        sequence: about.tag.unwrap_or_default(),
     }
 }
 

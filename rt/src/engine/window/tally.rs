@@ -289,8 +289,8 @@ impl Core {
 
     pub(in crate::engine) fn handle_tally(&mut self, rank: u32, header: &Tally) {
         let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
+            context: header.ctx,
+            sequence: header.tag,
         };
         if let Some(near) = self.near_of(id, rank) {
             near.theirs.get_or_insert(Theirs {
