@@ -1,7 +1,8 @@
 //! Drivers, which move bytes between the ranks of a job without interpreting tags.
 //!
-//! A driver is anything that implements [`driver::Driver`], which has seven required methods that all return values. A driver
-//! knows no futures, no executor, no matching and no communicators, and can be used without the runtime.
+//! A driver is anything that implements [`driver::Driver`], which has nine methods that all return values, and
+//! [`driver::DriverAbilities`], which says what else it can do. A driver knows no futures, no executor, no communicators and no
+//! collectives, and can be used without the runtime.
 //!
 //! - [`loopback`]: the tutorial driver; read it first.
 //! - [`shm`]: messages between the processes of one node.

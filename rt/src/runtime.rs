@@ -419,7 +419,7 @@ fn assemble(
     counters: Arc<Counters>,
     backend: Box<dyn Backend>,
     why: String,
-    driver: Box<dyn Driver>,
+    mut driver: Box<dyn Driver>,
 ) -> Parts {
     let Ways {
         paths,
@@ -427,13 +427,11 @@ fn assemble(
         cost_inside,
         neighbours,
         per_node,
-    } = Ways::of(&*driver, boot, &settings);
+    } = Ways::of(&mut *driver, boot, &settings);
     let processors = online();
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
-    let in_cells = |bytes: usize| {
-        let has_cells = driver.has_cells();
-        u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0)
-    };
+    let has_cells = driver.named_slots().is_some();
+    let in_cells = |bytes: usize| u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0);
     let within_node = driver.caps_to(Peer(boot.rank));
     let choices = Choices {
         boot: boot.found,

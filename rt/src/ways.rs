@@ -18,13 +18,12 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    pub(crate) fn of(driver: &dyn Driver, boot: &Boot, settings: &Settings) -> Self {
-        let caps_to = |rank: &u32| driver.caps_to(Peer(*rank));
-        let here = caps_to(&boot.rank);
+    pub(crate) fn of(driver: &mut dyn Driver, boot: &Boot, settings: &Settings) -> Self {
+        let here = driver.caps_to(Peer(boot.rank)).clone();
         // A driver reaches all ranks alike, or those that share memory with this one by another way than the others.
-        let is_near = |rank: &u32| caps_to(rank).shares_memory == here.shares_memory;
+        let is_near = |rank: &u32| driver.caps_to(Peer(*rank)).shares_memory == here.shares_memory;
         let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
-        let within = Paths::new(here, settings);
+        let within = Paths::new(&here, settings);
         let two = driver.caps().shares_memory != here.shares_memory;
         let neighbours = if two && here.by_processor {
             near.clone()
@@ -32,7 +31,7 @@ impl Ways {
             Vec::new()
         };
         let far = (0..boot.size).find(|rank| near.binary_search(rank).is_err());
-        let far = far.map(|rank| caps_to(&rank)).filter(|_| two);
+        let far = far.filter(|_| two).map(|rank| driver.caps_to(Peer(rank)));
         let (paths, cost) = match far {
             Some(caps) => {
                 let paths = Paths::new(caps, settings).with_nearer(near, within);

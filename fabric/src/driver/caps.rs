@@ -33,21 +33,11 @@ pub struct Caps {
     /// Two ranks can then share the work of a long transfer. Also, [`Command::Atomic`](super::Command::Atomic) and the owner's
     /// own atomics are atomic with respect to each other, unlike those of an adapter and a processor.
     pub by_processor: bool,
-    /// True if [`Command::Count`](super::Command::Count), [`Command::Watch`](super::Command::Watch) and counting puts work.
-    pub counters: bool,
-    /// True if [`Command::Name`](super::Command::Name) works.
-    pub names: bool,
     /// `Ok` if [`Driver::expose`](super::Driver::expose) can expose any memory of the process. Otherwise a sentence that says why
     /// not.
     pub any_memory: Result<(), String>,
-    /// Shortest body in bytes for which tag matching in hardware saves a copy, or `None` without such hardware. See
-    /// [`Driver::offer`](super::Driver::offer) and [`Driver::post_tagged`](super::Driver::post_tagged).
-    pub tag_matching: Option<usize>,
-    /// Most triggered operations that can wait at a time. 0 if the driver runs no task lists.
-    pub triggered_max: usize,
-    /// Longest [`Action::Combine`](crate::offload::Action::Combine) that the adapter performs, in bytes. Longer ones are left to
-    /// the rank's processor; 0 means all.
-    pub combine_max: usize,
+    /// True if a key to plain memory pins that memory until the key is withdrawn. Otherwise keys need not be withdrawn.
+    pub pins_exposed: bool,
     /// Independent paths to one peer.
     pub lanes: u32,
     /// Costs of the driver's operations, for the choice of protocols.

@@ -1,15 +1,14 @@
-//! Cells: slots for short messages of collectives, in which the receiver looks for each message by name.
+//! Cells: slots for short messages, in which the receiver looks for each message by name.
 
-/// Names the collective that a cell message belongs to. One rank sends another at most one message of each name.
+/// Name of a message in a slot. One rank sends another at most one message of each name.
+///
+/// The caller chooses both numbers, and the driver only compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_structs,
-    reason = "a communicator, and a collective on it"
-)]
+#[expect(clippy::exhaustive_structs, reason = "two numbers of the caller")]
 pub struct CellName {
-    /// Context of the communicator.
+    /// First number: all messages of one context of the caller share it.
     pub ctx: u32,
-    /// Number of the collective on that communicator.
+    /// Second number: grows from message to message of one context.
     pub tag: u32,
 }
 

@@ -85,7 +85,7 @@ pub enum Command<'a> {
     /// Keep a list of tasks, and begin each task when its counters have reached their thresholds.
     ///
     /// Tasks that become ready at the same time begin in list order. A list is posted whole or not at all: it is `Full` while
-    /// more than [`Caps::triggered_max`](super::Caps::triggered_max) tasks would be waiting. A list longer than that is a mistake
+    /// more than [`ListLimits::triggered_max`](super::ListLimits::triggered_max) tasks would be waiting. A list longer than that is a mistake
     /// of the caller. Tasks that are ready when posted do not count as waiting.
     ///
     /// The caller must keep the memory that tasks touch alive until counters show that they are done, or until
@@ -109,8 +109,7 @@ pub enum Command<'a> {
     },
     /// Give a region of this rank a name, so that peers can make keys to it themselves with [`RemoteRegion::named`].
     ///
-    /// Peers' commands that used the name before it was given wait for this. Available only if
-    /// [`Caps::names`](super::Caps::names) says so.
+    /// Peers' commands that used the name before it was given wait for this.
     Name {
         /// Name of the region, unique among the regions of this rank.
         name: u64,
@@ -139,7 +138,7 @@ pub enum Command<'a> {
     },
 }
 
-/// Memory lent to one message by [`Driver::offer`](super::Driver::offer).
+/// Memory lent to one message by [`TagMatching::offer`](super::TagMatching::offer).
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who lends")]
 pub struct Offer {

@@ -9,14 +9,14 @@ pub trait Sink {
     /// Reports a message from `from`. The body is only lent: copy what you need before returning.
     fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>);
 
-    /// Reports a message whose body was written to the start of the memory [offered](super::Driver::offer) with this token.
+    /// Reports a message whose body was written to the start of the memory [offered](super::TagMatching::offer) with this token.
     ///
     /// Otherwise like [`message`](Self::message). The memory belongs to the caller again, so copy the body before writing to it.
     fn placed(&mut self, _token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
         self.message(from, header, body);
     }
 
-    /// Reports that memory [offered](super::Driver::offer) with this token belongs to the caller again. It holds no message, but
+    /// Reports that memory [offered](super::TagMatching::offer) with this token belongs to the caller again. It holds no message, but
     /// its contents may have changed.
     fn returned(&mut self, _token: Token) {}
 

@@ -23,10 +23,12 @@ pub use tap::{Counts, Passed, Tap, What};
 use self::held::{Held, Letter};
 use crate::{
     driver::{
-        Armed, Caps, Command, Down, Driver, Evidence, Failure, LocalRange, Payload, Peer, Post,
-        Progress, Sink, Token, WaitOn,
+        Armed, Caps, Command, Down, Driver, DriverAbilities, Failure, LocalRange, Payload, Peer,
+        Post, Progress, Sink, Token, WaitOn,
     },
+    lacks_abilities,
     memory::{Region, RemoteRegion},
+    passes_abilities,
     random::Random,
 };
 
@@ -54,8 +56,6 @@ impl Hook {
         let caps = Caps {
             ordered: below.ordered && !plan.reorders(),
             reliable: below.reliable && !plan.loses(),
-            // Held or duplicated messages are posted like all others, so the tags are lost.
-            tag_matching: None,
             ..below.clone()
         };
         let (random, held) = (
@@ -258,49 +258,28 @@ impl Driver for Hook {
         self.driver.allocate(len)
     }
 
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
-        self.driver.allocate_counters(len)
-    }
-
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.driver.expose(range)
-    }
-
-    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
-        self.driver.expose_to(peer, range)
-    }
-
-    fn answers(&self, peer: Peer) -> u64 {
-        self.driver.answers(peer)
-    }
-
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
-        self.driver.give_up(peer, how)
-    }
-
-    fn why_down(&self, peer: Peer) -> Option<String> {
-        self.driver.why_down(peer)
-    }
-
-    fn evidence(&self, peer: Peer) -> Evidence {
-        self.driver.evidence(peer)
-    }
-
-    fn knows_peers(&self) -> bool {
-        self.driver.knows_peers()
     }
 
     fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
         self.driver.expect(awaited);
     }
 
-    fn connect_many(&mut self, peers: &[Peer]) -> bool {
-        self.driver.connect_many(peers)
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+        self.driver.give_up(peer, how)
     }
+}
 
-    fn pins_exposed(&self) -> bool {
-        self.driver.pins_exposed()
-    }
+/// Passes on what moves no bytes that the hook must see, and what an adapter does by itself.
+impl DriverAbilities for Hook {
+    passes_abilities! { driver: event_counters, task_lists, peer_paths, connect_ahead, failure_watch, guarded_memory }
+
+    // Not passed on:
+    // - Tag matching: held or duplicated messages are posted like all others, so the tags are lost.
+    // - Named slots: a message in a slot would pass the hook unseen. Without slots, the caller sends it as a message.
+    // - Mapped memory: loads and stores would pass the hook unseen. Without them, the caller posts commands.
+    lacks_abilities! { tag_matching, named_slots, mapped_memory }
 }
 
 /// Sends all held messages, as far as there is room, so that a proper close loses only messages that a fault has dropped.

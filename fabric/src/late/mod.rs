@@ -4,8 +4,6 @@
 //! connects the driver, while the rank goes on. Until then messages find no room, and calls that need memory for peers wait,
 //! because such memory is of no use earlier. If the addresses never arrive, the other ranks are reported as failed.
 
-mod lost;
-
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +11,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -21,14 +19,14 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use self::lost::Lost;
 use crate::{
     driver::{
-        Armed, Caps, Command, Doorkeeper, Down, Driver, Evidence, LocalRange, Offer, Peer, Post,
-        Prepared, Progress, Sink, Token, WaitOn,
+        AbilitySummary, Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities,
+        EventCounters, Evidence, FailureWatch, GuardedMemory, ListLimits, LocalRange, MappedMemory,
+        NamedSlots, NullDriver, Offer, Peer, PeerPaths, Post, Prepared, Progress, Sink,
+        TagMatching, TaskLists, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
-    offload::{Counter, RemoteCounter},
     shm::Processes,
     tags::Tag,
 };
@@ -38,7 +36,7 @@ use crate::{
 pub struct Late {
     caps: Caps,
     waits: Vec<WaitOn>,
-    pins_exposed: bool,
+    abilities: AbilitySummary,
     rank: u32,
     ranks: u32,
     way: Way,
@@ -50,8 +48,8 @@ pub struct Late {
 #[derive(Debug)]
 enum Way {
     Joining(Joining),
+    /// With the driver, or with a [`NullDriver`] if it could not be connected.
     Joined(Box<dyn Driver>),
-    Lost(Lost),
 }
 
 /// State until a thread has made the driver, or knows why there is none.
@@ -94,7 +92,7 @@ impl Late {
         (rank, ranks): (u32, u32),
         join: impl FnOnce(Box<dyn Prepared>) -> io::Result<Box<dyn Driver>> + Send + 'static,
     ) -> io::Result<Self> {
-        let (caps, pins_exposed) = (prepared.caps().clone(), prepared.pins_exposed());
+        let (caps, abilities) = (prepared.caps().clone(), prepared.abilities());
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (over, bell) = (Arc::new(AtomicBool::new(false)), Arc::new(bell));
         let mut waits = prepared.wait_on();
@@ -112,7 +110,7 @@ impl Late {
         Ok(Self {
             caps,
             waits,
-            pins_exposed,
+            abilities,
             rank,
             ranks,
             processes: None,
@@ -136,33 +134,30 @@ impl Late {
     }
 
     /// Waits for the driver and returns it.
-    fn joined(&mut self) -> Result<&mut dyn Driver, &mut Lost> {
+    fn joined(&mut self) -> &mut dyn Driver {
         if let Way::Joining(joining) = &mut self.way {
-            self.way = match joining.end() {
-                Ok(driver) => Way::Joined(driver),
-                Err(why) => Way::Lost(Lost::new(why, (self.rank, self.ranks))),
-            };
+            let driver = joining.end();
+            self.way = Way::Joined(driver.unwrap_or_else(|why| self.without_peers(&why)));
             // All ranks have arrived, because this one now knows their addresses.
             self.processes.iter_mut().for_each(Processes::watch);
         }
         match &mut self.way {
-            Way::Joined(driver) => Ok(&mut **driver),
-            Way::Lost(lost) => Err(lost),
+            Way::Joined(driver) => &mut **driver,
             Way::Joining(_) => unreachable!("ended above"),
         }
     }
 
-    fn there(&self) -> Option<&dyn Driver> {
-        match &self.way {
-            Way::Joined(driver) => Some(&**driver),
-            _ => None,
-        }
+    fn without_peers(&self, why: &io::Error) -> Box<dyn Driver> {
+        let peers = (0..self.ranks).filter(|peer| *peer != self.rank);
+        let null = NullDriver::new(self.caps.clone(), self.abilities, why);
+        Box::new(null.reporting(peers.map(Peer)))
     }
 
-    const fn joining(&mut self) -> Option<&mut Joining> {
+    /// Returns the driver if it is connected.
+    fn there(&mut self) -> Option<&mut dyn Driver> {
         match &mut self.way {
-            Way::Joining(joining) => Some(joining),
-            _ => None,
+            Way::Joined(driver) => Some(&mut **driver),
+            Way::Joining(_) => None,
         }
     }
 }
@@ -184,8 +179,10 @@ impl Joining {
             ))
         };
         let mut driver = ended.and_then(Result::ok).unwrap_or_else(panicked)?;
-        if !self.wanted.is_empty() {
-            driver.connect_many(&self.wanted);
+        if !self.wanted.is_empty()
+            && let Some(connections) = driver.connect_ahead()
+        {
+            connections.connect_many(&self.wanted);
         }
         for (peer, how) in self.gone.drain(..) {
             let _as_we_said = driver.give_up(peer, how);
@@ -206,7 +203,7 @@ fn bury(driver: &mut dyn Driver, dead: Vec<Peer>, sink: &mut dyn Sink) {
 /// Joins before closing: the other ranks wait for this one's address, and the driver notifies them of its end.
 impl Drop for Late {
     fn drop(&mut self) {
-        drop(self.joined());
+        self.joined();
     }
 }
 
@@ -216,42 +213,12 @@ impl Driver for Late {
     }
 
     #[inline]
-    fn caps_to(&self, peer: Peer) -> &Caps {
-        self.there()
-            .map_or(&self.caps, |driver| driver.caps_to(peer))
-    }
-
-    #[inline]
     fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
         match &mut self.way {
             Way::Joined(driver) => driver.post(command),
             Way::Joining(_) if matches!(command, Command::Message { .. }) => Post::Full(command),
             // The memory or counters that it concerns were waited for.
-            _ => match self.joined() {
-                Ok(driver) => driver.post(command),
-                Err(lost) => lost.post(command),
-            },
-        }
-    }
-
-    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
-        match &mut self.way {
-            Way::Joined(driver) => driver.post_tagged(tag, message),
-            _ => self.post(message),
-        }
-    }
-
-    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
-        match &mut self.way {
-            Way::Joined(driver) => driver.offer(from, offer),
-            _ => false,
-        }
-    }
-
-    fn take_back(&mut self, token: Token) -> bool {
-        match &mut self.way {
-            Way::Joined(driver) => driver.take_back(token),
-            _ => true,
+            Way::Joining(_) => self.joined().post(command),
         }
     }
 
@@ -275,10 +242,9 @@ impl Driver for Late {
             Way::Joining(joining) if !joining.is_over() => Progress { events: 0 },
             // Messages find room from now on.
             Way::Joining(_) => {
-                drop(self.joined());
+                self.joined();
                 Progress { events: 1 }
             }
-            Way::Lost(lost) => lost.progress(sink),
         }
     }
 
@@ -287,8 +253,7 @@ impl Driver for Late {
             Way::Joined(_) if self.processes.as_mut().is_some_and(Processes::arm) => Armed::Busy,
             Way::Joined(driver) => driver.arm(),
             Way::Joining(joining) if joining.is_over() => Armed::Busy,
-            Way::Lost(lost) if lost.has_news() => Armed::Busy,
-            _ => Armed::Ready,
+            Way::Joining(_) => Armed::Ready,
         }
     }
 
@@ -297,76 +262,139 @@ impl Driver for Late {
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        match self.joined() {
-            Ok(driver) => driver.allocate(len),
-            Err(lost) => Err(lost.why()),
-        }
-    }
-
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
-        match self.joined() {
-            Ok(driver) => driver.allocate_counters(len),
-            Err(lost) => Err(lost.why()),
-        }
+        self.joined().allocate(len)
     }
 
     /// Returns `None` before the driver has joined, because there is no memory from [`allocate`](Self::allocate) yet, and no peer
     /// to send a key to.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        match &mut self.way {
-            Way::Joined(driver) => driver.expose(range),
-            _ => None,
-        }
-    }
-
-    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
-        match &mut self.way {
-            Way::Joined(driver) => driver.expose_to(peer, range),
-            _ => None,
-        }
-    }
-
-    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
-        if let Ok(driver) = self.joined() {
-            driver.guard(key, keeper);
-        }
-    }
-
-    fn knows_peers(&self) -> bool {
-        !matches!(self.way, Way::Joining(_))
+        self.there()?.expose(range)
     }
 
     fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
-        if let Way::Joined(driver) = &mut self.way {
+        if let Some(driver) = self.there() {
             driver.expect(awaited);
         }
     }
 
-    fn connect_many(&mut self, peers: &[Peer]) -> bool {
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
         match &mut self.way {
-            Way::Joined(driver) => driver.connect_many(peers),
+            Way::Joined(driver) => driver.give_up(peer, how),
             Way::Joining(joining) => {
-                joining.wanted.extend(peers);
-                true
+                joining.gone.push((peer, how));
+                how.unwrap_or(Down::Failed)
             }
-            Way::Lost(_) => false,
+        }
+    }
+}
+
+/// Hands out the abilities of the connected driver. Before it is connected, this driver stands for those that were promised.
+impl DriverAbilities for Late {
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
+        match self.way {
+            Way::Joining(_) if self.abilities.counters => Some(self),
+            _ => self.there()?.event_counters(),
         }
     }
 
-    fn pins_exposed(&self) -> bool {
-        self.pins_exposed
+    fn task_lists(&mut self) -> Option<&mut dyn TaskLists> {
+        match self.way {
+            Way::Joining(_) if self.abilities.lists.is_some() => Some(self),
+            _ => self.there()?.task_lists(),
+        }
     }
 
-    fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
-        self.joined().ok()?.reach(of, key)
+    fn tag_matching(&mut self) -> Option<&mut dyn TagMatching> {
+        match self.way {
+            Way::Joining(_) if self.abilities.tags.is_some() => Some(self),
+            _ => self.there()?.tag_matching(),
+        }
     }
 
-    fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter> {
-        self.joined().ok()?.reach_counter(of, key)
+    fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead> {
+        match self.way {
+            Way::Joining(_) if self.abilities.connects => Some(self),
+            _ => self.there()?.connect_ahead(),
+        }
     }
 
-    fn answers(&self, peer: Peer) -> u64 {
-        let answers = self.there().map_or(0, |driver| driver.answers(peer));
+    fn failure_watch(&mut self) -> Option<&mut dyn FailureWatch> {
+        Some(self)
+    }
+
+    /// Before the driver is connected there are no peers whose memory could be mapped.
+    fn mapped_memory(&mut self) -> Option<&mut dyn MappedMemory> {
+        self.there()?.mapped_memory()
+    }
+
+    /// Before the driver is connected there are no peers to write to slots.
+    fn named_slots(&mut self) -> Option<&mut dyn NamedSlots> {
+        self.there()?.named_slots()
+    }
+
+    /// Before the driver is connected, all peers are alike.
+    fn peer_paths(&mut self) -> Option<&mut dyn PeerPaths> {
+        self.there()?.peer_paths()
+    }
+
+    /// Waits for the driver, as for the memory that is to be guarded.
+    fn guarded_memory(&mut self) -> Option<&mut dyn GuardedMemory> {
+        self.joined().guarded_memory()
+    }
+}
+
+impl EventCounters for Late {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        let driver = self.joined();
+        match driver.event_counters() {
+            Some(counters) => counters.allocate_counters(len),
+            None => driver.allocate(len),
+        }
+    }
+}
+
+impl TaskLists for Late {
+    fn list_limits(&self) -> ListLimits {
+        self.abilities.lists.unwrap_or_default()
+    }
+}
+
+/// Before the driver is connected: messages find no room, and no memory is lent.
+impl TagMatching for Late {
+    fn shortest_body(&mut self) -> usize {
+        self.abilities.tags.unwrap_or(usize::MAX)
+    }
+
+    fn post_tagged<'a>(&mut self, _tag: Tag, message: Command<'a>) -> Post<'a> {
+        self.post(message)
+    }
+
+    fn offer(&mut self, _from: Peer, _offer: Offer) -> bool {
+        false
+    }
+
+    fn take_back(&mut self, _token: Token) -> bool {
+        true
+    }
+}
+
+impl ConnectAhead for Late {
+    /// Keeps the peers until the driver is connected.
+    fn connect_many(&mut self, peers: &[Peer]) {
+        if let Way::Joining(joining) = &mut self.way {
+            joining.wanted.extend(peers);
+        }
+    }
+}
+
+impl FailureWatch for Late {
+    fn knows_peers(&mut self) -> bool {
+        matches!(self.way, Way::Joined(_))
+    }
+
+    fn answers(&mut self, peer: Peer) -> u64 {
+        let driver = self.there().and_then(|driver| driver.failure_watch());
+        let answers = driver.map_or(0, |watch| watch.answers(peer));
         match &self.processes {
             // A process that stands still cannot acknowledge anything, but is known to be alive.
             Some(processes) if processes.stands_still(peer) => answers.wrapping_add(self.turns),
@@ -374,34 +402,12 @@ impl Driver for Late {
         }
     }
 
-    fn evidence(&self, peer: Peer) -> Evidence {
+    fn evidence(&mut self, peer: Peer) -> Evidence {
         let processes = self.processes.as_ref();
         if processes.is_some_and(|processes| processes.has_ended(peer)) {
             return Evidence::Ended;
         }
-        match &self.way {
-            Way::Joined(driver) => driver.evidence(peer),
-            Way::Joining(_) => Evidence::Unreachable,
-            Way::Lost(lost) => Evidence::Reported(lost.sentence().to_owned()),
-        }
-    }
-
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
-        if let Some(joining) = self.joining() {
-            joining.gone.push((peer, how));
-            return how.unwrap_or(Down::Failed);
-        }
-        match self.joined() {
-            Ok(driver) => driver.give_up(peer, how),
-            Err(lost) => lost.give_up(peer, how),
-        }
-    }
-
-    fn why_down(&self, peer: Peer) -> Option<String> {
-        match &self.way {
-            Way::Joined(driver) => driver.why_down(peer),
-            Way::Joining(_) => None,
-            Way::Lost(lost) => Some(lost.sentence().to_owned()),
-        }
+        let driver = self.there();
+        driver.map_or(Evidence::Unreachable, |driver| driver.evidence(peer))
     }
 }

@@ -13,9 +13,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Late;
 use crate::{
     driver::{
-        Armed, Caps, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Prepared,
-        Progress, Sink, Token, WaitOn,
+        AbilitySummary, Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities,
+        Evidence, Failure, FailureWatch, LocalRange, Payload, Peer, Post, Prepared, Progress, Sink,
+        Token, WaitOn,
     },
+    lacks_abilities,
     loopback::{Loopback, world},
     memory::{Region, RemoteRegion},
 };
@@ -38,6 +40,13 @@ impl Prepared for Noted {
 
     fn wait_on(&self) -> Vec<WaitOn> {
         self.driver.wait_on()
+    }
+
+    fn abilities(&self) -> AbilitySummary {
+        AbilitySummary {
+            connects: true,
+            ..AbilitySummary::default()
+        }
     }
 
     fn connect(self: Box<Self>, _addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
@@ -74,13 +83,7 @@ impl Driver for Noted {
         self.driver.expose(range)
     }
 
-    fn connect_many(&mut self, peers: &[Peer]) -> bool {
-        self.notes
-            .lock()
-            .unwrap()
-            .push(format!("connect {peers:?}"));
-        true
-    }
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
 
     fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
         self.notes
@@ -88,6 +91,25 @@ impl Driver for Noted {
             .unwrap()
             .push(format!("give up {peer:?} {how:?}"));
         how.unwrap_or(Down::Failed)
+    }
+}
+
+impl DriverAbilities for Noted {
+    fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead> {
+        Some(self)
+    }
+
+    lacks_abilities! {
+        event_counters, task_lists, tag_matching, named_slots, mapped_memory, peer_paths, failure_watch, guarded_memory,
+    }
+}
+
+impl ConnectAhead for Noted {
+    fn connect_many(&mut self, peers: &[Peer]) {
+        self.notes
+            .lock()
+            .unwrap()
+            .push(format!("connect {peers:?}"));
     }
 }
 
@@ -168,6 +190,13 @@ fn sleep_on(late: &Late) -> bool {
     poll(&mut fds.collect::<Vec<_>>(), Some(&guard)).unwrap() > 0
 }
 
+fn why_down(late: &mut Late) -> String {
+    match late.evidence(Peer(1)) {
+        Evidence::Reported(why) => why,
+        evidence => panic!("{evidence:?}"),
+    }
+}
+
 /// Sleeps until it has joined, or has failed to, and no longer.
 fn end_at(late: &mut Late, heard: &mut Heard) {
     while !late.knows_peers() {
@@ -214,7 +243,9 @@ fn memory_for_peers_is_waited_for() {
 #[test]
 fn what_was_said_before_is_heard_later() {
     let (mut late, tell, notes, _others) = late();
-    assert!(late.connect_many(&[Peer(1)]) && late.connect_many(&[Peer(2)]));
+    for peer in [1, 2] {
+        late.connect_ahead().unwrap().connect_many(&[Peer(peer)]);
+    }
     assert_eq!(late.give_up(Peer(2), Some(Down::Finished)), Down::Finished);
     assert!(notes.lock().unwrap().is_empty());
     tell.send(Ok(())).unwrap();
@@ -242,7 +273,7 @@ fn who_never_hears_where_the_others_are_has_lost_them_and_says_why() {
         heard.down,
         [(Peer(1), Down::Failed), (Peer(2), Down::Failed)]
     );
-    let why = late.why_down(Peer(1)).unwrap();
+    let why = why_down(&mut late);
     assert!(why.contains("rank 2 is silent"), "{why}");
     let why = late.allocate(1).unwrap_err().to_string();
     assert!(why.contains("rank 2 is silent"), "{why}");
@@ -268,7 +299,7 @@ fn a_panic_while_it_joins_is_the_end_of_all_ways() {
     end(&mut late, &mut heard);
     let _turn = late.progress(9, &mut heard);
     assert_eq!(heard.down, [(Peer(1), Down::Failed)]);
-    assert!(late.why_down(Peer(1)).unwrap().contains("panicked"));
+    assert!(why_down(&mut late).contains("panicked"));
 }
 
 #[test]

@@ -13,9 +13,10 @@ use self::mailbox::{Event, Mailbox};
 pub use self::provider::LoopbackProvider;
 use crate::{
     driver::{
-        Armed, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Peer, Post, Progress, Sink,
-        WaitOn,
+        Armed, Caps, Command, Cost, Down, Driver, DriverAbilities, EventCounters, Failure,
+        LocalRange, Peer, Post, Progress, Sink, WaitOn,
     },
+    lacks_abilities,
     memory::{Region, RemoteRegion, WeakRegion},
     offload::{CELL_LEN, Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
 };
@@ -138,6 +139,30 @@ impl Driver for Loopback {
             .regions
             .iter()
             .find_map(|(name, region)| key_to(self.me, *name, &region.upgrade()?, range))
+    }
+
+    /// Does nothing: all ranks are here from the start.
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+
+    /// Ends nothing, because no command stays in flight: each is performed when it is posted.
+    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
+        how.unwrap_or(Down::Failed)
+    }
+}
+
+impl DriverAbilities for Loopback {
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
+        Some(self)
+    }
+
+    lacks_abilities! {
+        task_lists, tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
+    }
+}
+
+impl EventCounters for Loopback {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.allocate(len)
     }
 }
 
@@ -301,12 +326,8 @@ fn caps() -> Caps {
         one_sided: true,
         atomics: true,
         by_processor: true,
-        counters: true,
-        names: false,
         any_memory: Err("loopback reaches only memory that it allocated".to_owned()),
-        tag_matching: None,
-        triggered_max: 0,
-        combine_max: 0,
+        pins_exposed: false,
         lanes: 1,
         cost: Cost {
             send_ns: 100.0,

@@ -14,11 +14,7 @@ mod caps;
 mod neighbours;
 mod sink;
 
-use std::{
-    io,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use self::{
     caps::{common, is_faster, neighbourly},
@@ -28,11 +24,12 @@ use self::{
 use crate::{
     counters::Counters,
     driver::{
-        Armed, Caps, CellName, Command, Doorkeeper, Down, Driver, Evidence, LocalRange, Offer,
-        Payload, Peer, Post, Progress, Sink, Taken, Token, WaitOn,
+        Armed, Caps, CellName, Command, ConnectAhead, Down, Driver, DriverAbilities, Evidence,
+        FailureWatch, LocalRange, NamedSlots, Offer, Payload, Peer, PeerPaths, Post, Progress,
+        Sink, TagMatching, Taken, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
-    offload::{Counter, RemoteCounter},
+    passes_abilities,
     shm::{Node, Shm, ShmConfig, Wake},
     tags::Tag,
 };
@@ -210,14 +207,6 @@ impl Driver for NearFar {
     }
 
     #[inline]
-    fn caps_to(&self, peer: Peer) -> &Caps {
-        match self.place(peer) {
-            Some(_) => &self.caps_near,
-            None => self.far.caps(),
-        }
-    }
-
-    #[inline]
     fn post<'a>(&mut self, mut command: Command<'a>) -> Post<'a> {
         let to = match command {
             Command::Message { to, .. } => to,
@@ -241,23 +230,6 @@ impl Driver for NearFar {
                 Post::Full(command)
             }
         }
-    }
-
-    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
-        match message {
-            Command::Message { to, .. } if self.place(to).is_none() => {
-                self.far.post_tagged(tag, message)
-            }
-            _ => self.post(message),
-        }
-    }
-
-    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
-        self.place(from).is_none() && self.far.offer(from, offer)
-    }
-
-    fn take_back(&mut self, token: Token) -> bool {
-        self.far.take_back(token)
     }
 
     #[inline]
@@ -284,30 +256,8 @@ impl Driver for NearFar {
         self.far.allocate(len)
     }
 
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
-        self.far.allocate_counters(len)
-    }
-
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.far.expose(range)
-    }
-
-    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
-        let near = self.place(peer).filter(|_| !self.loopback);
-        let near = near.and_then(|_| self.near.expose(range));
-        near.map(turned).or_else(|| self.far.expose(range))
-    }
-
-    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
-        self.far.guard(key, keeper);
-    }
-
-    fn maps(&self) -> bool {
-        self.far.maps()
-    }
-
-    fn knows_peers(&self) -> bool {
-        self.far.knows_peers()
     }
 
     /// Asks shared memory only: the network's driver knows the addresses of all ranks, or reports that it never will.
@@ -318,29 +268,114 @@ impl Driver for NearFar {
             .expect(&mut || awaited().into_iter().filter_map(near).collect());
     }
 
+    /// Tells both drivers. What shared memory has in flight to a neighbor ends when the neighbor stops copying, because memory may
+    /// be written until then.
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+        if let Some(place) = self.place(peer)
+            && !self.nodes.is_me(place)
+        {
+            self.near.part_from(place.0);
+            if !self.gone.contains(&peer.0) {
+                self.gone.push(peer.0); // the caller knows, so this is not reported again
+            }
+        }
+        self.far.give_up(peer, how)
+    }
+}
+
+/// The network's driver does what adapters do by themselves, and shared memory has the slots.
+impl DriverAbilities for NearFar {
+    passes_abilities! { far: event_counters, task_lists, guarded_memory, mapped_memory }
+
+    fn tag_matching(&mut self) -> Option<&mut dyn TagMatching> {
+        match self.far.tag_matching() {
+            Some(_) => Some(self),
+            None => None,
+        }
+    }
+
+    fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead> {
+        match self.far.connect_ahead() {
+            Some(_) => Some(self),
+            None => None,
+        }
+    }
+
+    #[inline]
+    fn named_slots(&mut self) -> Option<&mut dyn NamedSlots> {
+        Some(self)
+    }
+
+    fn peer_paths(&mut self) -> Option<&mut dyn PeerPaths> {
+        Some(self)
+    }
+
+    fn failure_watch(&mut self) -> Option<&mut dyn FailureWatch> {
+        Some(self)
+    }
+}
+
+impl TagMatching for NearFar {
+    fn shortest_body(&mut self) -> usize {
+        let far = self.far.tag_matching();
+        far.map_or(usize::MAX, |far| far.shortest_body())
+    }
+
+    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
+        match message {
+            Command::Message { to, .. } if self.place(to).is_none() => {
+                match self.far.tag_matching() {
+                    Some(far) => far.post_tagged(tag, message),
+                    None => self.far.post(message),
+                }
+            }
+            _ => self.post(message),
+        }
+    }
+
+    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
+        let far = self.place(from).is_none();
+        far && self
+            .far
+            .tag_matching()
+            .is_some_and(|far| far.offer(from, offer))
+    }
+
+    fn take_back(&mut self, token: Token) -> bool {
+        self.far
+            .tag_matching()
+            .is_none_or(|far| far.take_back(token))
+    }
+}
+
+impl PeerPaths for NearFar {
+    #[inline]
+    fn caps_to(&self, peer: Peer) -> &Caps {
+        match self.place(peer) {
+            Some(_) => &self.caps_near,
+            None => self.far.caps(),
+        }
+    }
+
+    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
+        let near = self.place(peer).filter(|_| !self.loopback);
+        let near = near.and_then(|_| self.near.expose(range));
+        near.map(turned).or_else(|| self.far.expose_to(peer, range))
+    }
+}
+
+impl ConnectAhead for NearFar {
     /// Connects to ranks of other nodes only. Neighbors hardly need connections, and make them on first use.
-    fn connect_many(&mut self, peers: &[Peer]) -> bool {
+    fn connect_many(&mut self, peers: &[Peer]) {
         let apart = |peer: &Peer| self.place(*peer).is_none();
         let peers: Vec<_> = peers.iter().copied().filter(apart).collect();
-        self.far.connect_many(&peers)
+        if let Some(far) = self.far.connect_ahead() {
+            far.connect_many(&peers);
+        }
     }
+}
 
-    fn pins_exposed(&self) -> bool {
-        self.far.pins_exposed()
-    }
-
-    fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
-        self.far.reach(of, key)
-    }
-
-    fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter> {
-        self.far.reach_counter(of, key)
-    }
-
-    fn has_cells(&self) -> bool {
-        self.near.has_cells()
-    }
-
+impl NamedSlots for NearFar {
     #[inline]
     fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8], again: bool) -> bool {
         let place = self.place(to);
@@ -372,24 +407,23 @@ impl Driver for NearFar {
         let place = self.place(from);
         place.is_some_and(|from| self.near.are_cells_behind(from))
     }
+}
+
+impl FailureWatch for NearFar {
+    fn knows_peers(&mut self) -> bool {
+        let far = self.far.failure_watch();
+        far.is_none_or(|far| far.knows_peers())
+    }
 
     /// Returns the number of turns for a neighbor, which is alive as long as its process is and need not answer.
-    fn answers(&self, peer: Peer) -> u64 {
+    fn answers(&mut self, peer: Peer) -> u64 {
         match self.place(peer) {
             Some(_) => self.turns,
-            None => self.far.answers(peer),
+            None => self.far.failure_watch().map_or(0, |far| far.answers(peer)),
         }
     }
 
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
-        self.far.give_up(peer, how)
-    }
-
-    fn why_down(&self, peer: Peer) -> Option<String> {
-        self.far.why_down(peer)
-    }
-
-    fn evidence(&self, peer: Peer) -> Evidence {
+    fn evidence(&mut self, peer: Peer) -> Evidence {
         match self.place(peer) {
             Some(place) if !self.nodes.is_there(place) => Evidence::Ended,
             _ => self.far.evidence(peer),

@@ -58,8 +58,8 @@ impl Counters {
     /// end together should be made together.
     ///
     /// # Errors
-    /// `Unsupported` if [`Caps::counters`](crate::driver::Caps::counters) is false, `InvalidInput` for no counters or too many,
-    /// and otherwise the system's error when there is no memory.
+    /// `Unsupported` if the driver has no [`EventCounters`](crate::driver::EventCounters), `InvalidInput` for no counters or too
+    /// many, and otherwise the system's error when there is no memory.
     pub fn new(driver: &mut dyn Driver, count: usize) -> io::Result<Self> {
         Self::make(driver, count, |driver, len| driver.allocate(len))
     }
@@ -73,7 +73,10 @@ impl Counters {
     /// # Errors
     /// The same as for [`new`](Self::new).
     pub fn for_tasks(driver: &mut dyn Driver, count: usize) -> io::Result<Self> {
-        Self::make(driver, count, |driver, len| driver.allocate_counters(len))
+        Self::make(driver, count, |driver, len| match driver.event_counters() {
+            Some(counters) => counters.allocate_counters(len),
+            None => driver.allocate(len),
+        })
     }
 
     fn make(
@@ -81,7 +84,7 @@ impl Counters {
         count: usize,
         allocate: impl FnOnce(&mut dyn Driver, usize) -> io::Result<Region>,
     ) -> io::Result<Self> {
-        if !driver.caps().counters {
+        if driver.event_counters().is_none() {
             return Err(no_counters(driver.caps().name));
         }
         let len = count.checked_mul(CELL_LEN).filter(|len| *len > 0);
@@ -162,7 +165,7 @@ impl Counter {
         Self { fenced, ..self }
     }
 
-    /// Adds to a counter of a peer that this process maps ([`Driver::reach_counter`]). Returns true if the owner must be woken,
+    /// Adds to a counter of a peer that this process maps ([`MappedMemory::reach_counter`]). Returns true if the owner must be woken,
     /// which a [`Command::Count`](crate::driver::Command::Count) of 0 does.
     #[inline]
     #[must_use]

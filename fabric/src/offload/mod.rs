@@ -15,7 +15,7 @@
 //! notified ([`Sink::triggered`](crate::driver::Sink::triggered)), and there is room for the next list. To know that all of it is
 //! done, a rank watches a counter. So a schedule of any length goes on while its rank computes, with one wake-up for each list.
 //!
-//! A driver takes lists if [`Caps::triggered_max`](crate::driver::Caps::triggered_max) says so. Some adapters run them by
+//! A driver takes lists if it has [`TaskLists`](crate::driver::TaskLists). Some adapters run them by
 //! themselves, and the driver for verbs begins their tasks in its turns. For other drivers there is no substitute: if tasks would
 //! have to begin in turns, a rank can send messages in these turns just as well, and needs fewer of them than of tasks.
 
@@ -59,7 +59,7 @@ const LISTED_MAX: usize = 512;
 pub(crate) const PIECE_MAX: usize = 2048;
 
 /// Error of a driver without task lists.
-pub(crate) const NO_LISTS: &str = "this driver runs no task lists: its `Caps::triggered_max` is 0";
+pub(crate) const NO_LISTS: &str = "this driver runs no task lists: it has no `TaskLists`";
 
 /// Error of a driver without names.
-pub(crate) const NO_NAMES: &str = "this driver has no names: `Caps::names` says so";
+pub(crate) const NO_NAMES: &str = "this driver has no names: it has no `TaskLists`";

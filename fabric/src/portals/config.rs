@@ -10,7 +10,7 @@ use super::{
     stats::PortalsCounters,
 };
 use crate::{
-    driver::{Caps, Cost, Ends},
+    driver::{AbilitySummary, Caps, Cost, Ends, ListLimits},
     lanes::RAILS_MAX,
 };
 
@@ -192,8 +192,7 @@ impl PortalsConfig {
 }
 
 /// Returns the capabilities, which are the same at every rank.
-pub(super) fn caps(ni: &Ni, body_max: usize, tags: Option<usize>, rails: usize) -> Caps {
-    let triggered_max = lists::room(ni);
+pub(super) fn caps(ni: &Ni, body_max: usize, rails: usize) -> Caps {
     let gets_little = ni.wire.get_most < ni.limits.max_msg_size;
     Caps {
         name: "portals",
@@ -208,8 +207,6 @@ pub(super) fn caps(ni: &Ni, body_max: usize, tags: Option<usize>, rails: usize) 
         one_sided: true,
         atomics: true,
         by_processor: false,
-        counters: true,
-        names: triggered_max > 0,
         any_memory: if !ni.moves_alone {
             // The library keeps reading memory for operations to dead peers. Only an unlinked list entry guarantees that it has
             // stopped.
@@ -224,11 +221,23 @@ pub(super) fn caps(ni: &Ni, body_max: usize, tags: Option<usize>, rails: usize) 
         } else {
             Ok(())
         },
-        tag_matching: tags,
-        triggered_max,
-        combine_max: lists::combine_max(ni),
+        pins_exposed: false,
         lanes: u32::try_from(rails).unwrap_or(1),
         cost: if ni.is_software() { SOFTWARE } else { ADAPTER },
+    }
+}
+
+/// Returns the abilities of a rank. `tags` is the shortest body for which the adapter matches tags, if it does.
+pub(super) fn abilities(ni: &Ni, tags: Option<usize>) -> AbilitySummary {
+    let limits = ListLimits {
+        triggered_max: lists::room(ni),
+        combine_max: lists::combine_max(ni),
+    };
+    AbilitySummary {
+        counters: true,
+        lists: (limits.triggered_max > 0).then_some(limits),
+        tags,
+        connects: false,
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     wait_on,
 };
 use crate::{
-    driver::{self, Caps, Driver, WaitOn},
+    driver::{self, AbilitySummary, Caps, Driver, WaitOn},
     lanes::LaneSet,
     memory::Region,
     offload::Watches,
@@ -33,6 +33,10 @@ impl driver::Prepared for Prepared {
 
     fn wait_on(&self) -> Vec<WaitOn> {
         wait_on(&self.ground.queues, &self.alarm)
+    }
+
+    fn abilities(&self) -> AbilitySummary {
+        self.abilities
     }
 
     fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
@@ -55,6 +59,7 @@ impl Prepared {
             said,
             compat,
             caps,
+            abilities,
             alarm,
         } = self;
         let pscom = compat.as_ref().and_then(Compat::pscom);
@@ -77,8 +82,8 @@ impl Prepared {
             + rails.peer_len()
             + pscom.map_or(0, Pscom::peer_len);
         ground.counters.peer_bytes.add(per_peer as u64);
-        let lent = caps
-            .tag_matching
+        let lent = abilities
+            .tags
             .map(|_| Lent::new(&ground.ni.limits, &addresses));
         let portals = Portals {
             me,
@@ -107,6 +112,7 @@ impl Prepared {
             is_interrupted: ground.ni.interrupts().is_some(),
             fails_twice: false,
             caps,
+            abilities,
             ground,
         };
         if let Some(buffers) = &portals.buffers {

@@ -81,9 +81,11 @@ use self::{
 };
 use crate::{
     driver::{
-        Armed, Caps, Command, Down, Driver, LocalRange, Offer, Peer, Post, Progress, Sink, Token,
+        Armed, Caps, Command, Down, Driver, DriverAbilities, EventCounters, Evidence, FailureWatch,
+        ListLimits, LocalRange, Offer, Peer, Post, Progress, Sink, TagMatching, TaskLists, Token,
         WaitOn,
     },
+    lacks_abilities,
     memory::{Region, RemoteRegion},
     tags::Tag,
     timer::Timer,
@@ -172,29 +174,6 @@ impl Driver for Portals {
         }
     }
 
-    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
-        match message {
-            Command::Message { to, header, body } if self.lent.is_some() => {
-                check_length("header", header.len(), HEADER_MAX);
-                check_length("body", body.len(), self.caps.body_max);
-                if self.send(to.0, Some(tag), [header, body]) {
-                    Post::Posted
-                } else {
-                    Post::Full(message)
-                }
-            }
-            _ => self.post(message),
-        }
-    }
-
-    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
-        self.lend(from.0, offer)
-    }
-
-    fn take_back(&mut self, token: Token) -> bool {
-        self.ask_back(token)
-    }
-
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         self.ground.queues.disarm();
         self.ground.ni.see_atomics();
@@ -243,16 +222,7 @@ impl Driver for Portals {
         self.ground.exports.allocate(len)
     }
 
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
-        if self.caps.triggered_max == 0 {
-            return self.allocate(len);
-        }
-        self.ground.exports.allocate_counters(len)
-    }
-
-    fn answers(&self, peer: Peer) -> u64 {
-        self.peer(peer.0).answers
-    }
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
 
     fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {
         let said = || self.said.as_ref().map(|ends| ends.how_ended(rank));
@@ -265,6 +235,94 @@ impl Driver for Portals {
         let owner = self.peer(self.me).owner(self.me);
         let key = self.ground.exports.expose(owner, range);
         (self.caps.any_memory.is_ok() || !exports::is_plain(&key)).then_some(key)
+    }
+}
+
+impl DriverAbilities for Portals {
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
+        Some(self)
+    }
+
+    fn task_lists(&mut self) -> Option<&mut dyn TaskLists> {
+        if self.abilities.lists.is_some() {
+            Some(self)
+        } else {
+            None
+        }
+    }
+
+    fn tag_matching(&mut self) -> Option<&mut dyn TagMatching> {
+        if self.lent.is_some() {
+            Some(self)
+        } else {
+            None
+        }
+    }
+
+    fn failure_watch(&mut self) -> Option<&mut dyn FailureWatch> {
+        Some(self)
+    }
+
+    lacks_abilities! {
+        named_slots, mapped_memory, peer_paths, connect_ahead, guarded_memory,
+    }
+}
+
+impl EventCounters for Portals {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        if self.abilities.lists.is_none() {
+            return self.allocate(len);
+        }
+        self.ground.exports.allocate_counters(len)
+    }
+}
+
+impl TaskLists for Portals {
+    fn list_limits(&self) -> ListLimits {
+        self.abilities.lists.unwrap_or_default()
+    }
+}
+
+impl TagMatching for Portals {
+    fn shortest_body(&mut self) -> usize {
+        self.abilities.tags.unwrap_or(usize::MAX)
+    }
+
+    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
+        match message {
+            Command::Message { to, header, body } if self.lent.is_some() => {
+                check_length("header", header.len(), HEADER_MAX);
+                check_length("body", body.len(), self.caps.body_max);
+                if self.send(to.0, Some(tag), [header, body]) {
+                    Post::Posted
+                } else {
+                    Post::Full(message)
+                }
+            }
+            _ => self.post(message),
+        }
+    }
+
+    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
+        self.lend(from.0, offer)
+    }
+
+    fn take_back(&mut self, token: Token) -> bool {
+        self.ask_back(token)
+    }
+}
+
+impl FailureWatch for Portals {
+    fn knows_peers(&mut self) -> bool {
+        true
+    }
+
+    fn answers(&mut self, peer: Peer) -> u64 {
+        self.peer(peer.0).answers
+    }
+
+    fn evidence(&mut self, _peer: Peer) -> Evidence {
+        Evidence::Unreachable
     }
 }
 

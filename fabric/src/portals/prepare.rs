@@ -10,7 +10,7 @@ use super::{
     address::{Address, KIND, MESSAGE_BITS, SENDER, Tables},
     calls::{Eq, Ni},
     compat::Compat,
-    config::{MESSAGE_MAX, PortalsConfig, caps},
+    config::{MESSAGE_MAX, PortalsConfig, abilities, caps},
     entries::{Entry, EntryKind},
     event::{End, Event, Kind, Process},
     exports::{Exports, small},
@@ -23,7 +23,7 @@ use super::{
     stats::PortalsCounters,
 };
 use crate::{
-    driver::{Caps, Ends},
+    driver::{AbilitySummary, Caps, Ends},
     lanes::Speeds,
     timer::Timer,
 };
@@ -42,6 +42,7 @@ pub struct Prepared {
     pub(super) said: Option<Arc<dyn Ends>>,
     pub(super) compat: Option<Compat>,
     pub(super) caps: Caps,
+    pub(super) abilities: AbilitySummary,
     pub(super) alarm: Timer,
 }
 
@@ -127,8 +128,9 @@ impl Prepared {
             speeds: rails::speeds(&config.interfaces),
             caps: Caps {
                 eager_max: config.compat.is_some().then_some(body_max),
-                ..caps(&ground.ni, body_max, tags, ground.rails.len())
+                ..caps(&ground.ni, body_max, ground.rails.len())
             },
+            abilities: abilities(&ground.ni, tags),
             alarm: Timer::new()?,
             ground,
             address,

@@ -20,7 +20,7 @@ use super::{
     rails::Rails,
 };
 use crate::{
-    driver::{self, Caps, Down, Ends, Failure, Sink, Token},
+    driver::{self, AbilitySummary, Caps, Down, Ends, Failure, Sink, Token},
     lanes::LaneSet,
     memory::Region,
     offload::Watches,
@@ -76,6 +76,7 @@ pub struct Portals {
     /// be counted again.
     pub(super) fails_twice: bool,
     pub(super) caps: Caps,
+    pub(super) abilities: AbilitySummary,
 }
 
 #[derive(Debug)]

@@ -102,8 +102,6 @@ pub(super) fn caps(single_copy: bool, is_split: bool) -> Caps {
         one_sided: true,
         atomics: true,
         by_processor: true,
-        counters: true,
-        names: false,
         any_memory: if !single_copy {
             forbidden("process_vm_readv is switched off by the configuration")
         } else if is_split {
@@ -114,9 +112,7 @@ pub(super) fn caps(single_copy: bool, is_split: bool) -> Caps {
         } else {
             cma::probe()
         },
-        tag_matching: None,
-        triggered_max: 0,
-        combine_max: 0,
+        pins_exposed: false,
         lanes: 1,
         cost: COST,
     }

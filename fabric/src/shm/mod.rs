@@ -31,9 +31,10 @@ use self::{
 use crate::{
     counters::Counters,
     driver::{
-        Armed, Caps, CellName, Command, Down, Driver, LocalRange, Payload, Peer, Post, Progress,
-        Sink, Taken, WaitOn,
+        Armed, Caps, CellName, Command, Down, Driver, DriverAbilities, EventCounters, LocalRange,
+        MappedMemory, NamedSlots, Payload, Peer, Post, Progress, Sink, Taken, WaitOn,
     },
+    lacks_abilities,
     memory::{Region, RemoteRegion},
     offload::{Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
 };
@@ -336,10 +337,6 @@ impl Driver for Shm {
         self.exports.key_to(range).or_else(|| self.plain_key(range))
     }
 
-    fn maps(&self) -> bool {
-        true
-    }
-
     #[inline]
     fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
         if self.lacking {
@@ -347,6 +344,38 @@ impl Driver for Shm {
         }
     }
 
+    /// Ends nothing here: this driver watches the processes of its peers, and ends the commands itself.
+    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
+        how.unwrap_or(Down::Failed)
+    }
+}
+
+impl DriverAbilities for Shm {
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
+        Some(self)
+    }
+
+    #[inline]
+    fn named_slots(&mut self) -> Option<&mut dyn NamedSlots> {
+        Some(self)
+    }
+
+    fn mapped_memory(&mut self) -> Option<&mut dyn MappedMemory> {
+        Some(self)
+    }
+
+    lacks_abilities! {
+        task_lists, tag_matching, peer_paths, connect_ahead, failure_watch, guarded_memory,
+    }
+}
+
+impl EventCounters for Shm {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.allocate(len)
+    }
+}
+
+impl MappedMemory for Shm {
     fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
         self.mapped(of.0, key)
     }
@@ -356,11 +385,9 @@ impl Driver for Shm {
         let link = self.links[index(of.0)].as_deref();
         Some(counter.fenced_by_owner(link.is_some_and(|link| !link.fences())))
     }
+}
 
-    fn has_cells(&self) -> bool {
-        true
-    }
-
+impl NamedSlots for Shm {
     #[inline]
     fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8], again: bool) -> bool {
         let link = self

@@ -15,9 +15,11 @@ use super::{
 };
 use crate::{
     driver::{
-        Armed, Caps, Command, Cost, Doorkeeper, Down, Driver, Failure, LocalRange, Payload, Peer,
-        Post, Progress, Sink, WaitOn,
+        Armed, Caps, Command, Cost, Doorkeeper, Down, Driver, DriverAbilities, EventCounters,
+        Failure, GuardedMemory, ListLimits, LocalRange, Payload, Peer, Post, Progress, Sink,
+        TaskLists, WaitOn,
     },
+    lacks_abilities,
     memory::{Region, RemoteRegion},
 };
 
@@ -27,19 +29,21 @@ pub struct Sim {
     cluster: Cluster,
     rank: u32,
     caps: Arc<Caps>,
+    lists: ListLimits,
 }
 
 impl Sim {
     pub(super) fn open(cluster: Cluster, rank: u32) -> Self {
-        let caps = {
+        let (caps, lists) = {
             let mut world = cluster.lock();
             world.open(rank);
-            Arc::clone(&world.caps)
+            (Arc::clone(&world.caps), world.lists)
         };
         Self {
             cluster,
             rank,
             caps,
+            lists,
         }
     }
 
@@ -165,6 +169,50 @@ impl Driver for Sim {
         one_sided.then(|| self.cluster.lock().hosts[index(self.rank)].expose(self.rank, range))
     }
 
+    /// Does nothing: connections of the simulated network are made when they are used.
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+
+    /// Ends nothing here: the simulated adapters end the commands to a rank that is down.
+    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
+        how.unwrap_or(Down::Failed)
+    }
+}
+
+impl DriverAbilities for Sim {
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
+        if self.caps.reliable { Some(self) } else { None }
+    }
+
+    fn task_lists(&mut self) -> Option<&mut dyn TaskLists> {
+        if self.lists.triggered_max > 0 {
+            Some(self)
+        } else {
+            None
+        }
+    }
+
+    fn guarded_memory(&mut self) -> Option<&mut dyn GuardedMemory> {
+        Some(self)
+    }
+
+    lacks_abilities! {
+        tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch,
+    }
+}
+
+impl EventCounters for Sim {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.allocate(len)
+    }
+}
+
+impl TaskLists for Sim {
+    fn list_limits(&self) -> ListLimits {
+        self.lists
+    }
+}
+
+impl GuardedMemory for Sim {
     fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
         self.cluster.lock().hosts[index(self.rank)].guard(key, keeper);
     }
@@ -312,22 +360,27 @@ pub(super) fn caps(config: &Config) -> Caps {
         one_sided: reliable,
         atomics: reliable,
         by_processor: false,
-        counters: reliable,
-        names: reliable,
         any_memory: if reliable {
             Ok(())
         } else {
             Err("a datagram adapter reaches no memory".to_owned())
         },
-        tag_matching: None,
+        pins_exposed: false,
+        lanes: 1,
+        cost: cost(&config.model, config.ranks <= config.model.node.ranks),
+    }
+}
+
+/// Returns the limits of the adapters' task lists. Without room for tasks there are none.
+pub(super) fn lists(config: &Config) -> ListLimits {
+    let reliable = config.transport == Transport::Reliable;
+    ListLimits {
         triggered_max: if reliable {
             config.model.nic.tasks()
         } else {
             0
         },
         combine_max: index(config.model.nic.combine),
-        lanes: 1,
-        cost: cost(&config.model, config.ranks <= config.model.node.ranks),
     }
 }
 

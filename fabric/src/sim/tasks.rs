@@ -102,10 +102,10 @@ enum Local {
 impl World {
     /// Posts a list of a host. Returns false if there was no room.
     pub(super) fn post_list(&mut self, rank: u32, tasks: &[Task], token: Token) -> bool {
-        let room = self.caps.triggered_max;
+        let room = self.lists.triggered_max;
         assert!(
             (1..=room).contains(&tasks.len()),
-            "a list of {} tasks; 1 to {room} are possible: ask `Caps`",
+            "a list of {} tasks; 1 to {room} are possible: ask `TaskLists::list_limits`",
             tasks.len()
         );
         let host = &mut self.hosts[index(rank)];

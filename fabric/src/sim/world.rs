@@ -18,7 +18,7 @@ use super::{
     slab::{Slab, index},
     wire::Wire,
 };
-use crate::driver::{Caps, Down, Token};
+use crate::driver::{Caps, Down, ListLimits, Token};
 
 /// Bytes that a rank takes before it communicates: its host, its driver, and some room for its first events.
 pub(super) const BYTES_PER_RANK: u64 = 1024;
@@ -27,6 +27,7 @@ pub(super) const BYTES_PER_RANK: u64 = 1024;
 pub(super) struct World {
     pub(super) model: Arc<Model>,
     pub(super) caps: Arc<Caps>,
+    pub(super) lists: ListLimits,
     /// Time of the last event.
     pub(super) now: Time,
     pub(super) heap: Heap,
@@ -119,9 +120,11 @@ impl World {
         let dial = wire.as_ref().and_then(|wire| wire.dial.as_ref());
         let made = dial.map_or(0, Dial::made_ahead);
         let caps = Arc::new(super::driver::caps(&config));
+        let lists = super::driver::lists(&config);
         let model = Arc::new(config.model);
         let mut world = Self {
             caps,
+            lists,
             now: 0,
             heap: Heap::default(),
             hosts: (0..config.ranks).map(|_| Host::new()).collect(),

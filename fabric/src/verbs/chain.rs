@@ -235,7 +235,7 @@ mod tests {
         let core = ours.core();
         assert!(core.outbox.is_idle(0) && core.ops.len() == 0);
         assert!(!core.link_or_new(1).is_made(), "nothing can come late");
-        assert!(ours.why_down(Peer(1)).unwrap().contains("posting"));
+        assert!(ours.core_ref().why_down(1).unwrap().contains("posting"));
     }
 
     const LEN: usize = 100_000;

@@ -82,8 +82,13 @@ use std::{io, time::Duration};
 pub use self::{config::VerbsConfig, device::Port, prepare::Prepared, provider::VerbsProvider};
 use self::{core::Core, rail::Rail};
 use crate::{
-    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
+    driver::{
+        Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities, EventCounters, Evidence,
+        FailureWatch, ListLimits, LocalRange, Peer, Post, Progress, Sink, TaskLists, WaitOn,
+    },
+    lacks_abilities,
     memory::{Region, RemoteRegion},
+    offload::TASKS_MAX,
     timer::Timer,
 };
 
@@ -103,8 +108,11 @@ fn wait_on(rails: &[Rail], timer: &Timer) -> Vec<WaitOn> {
     rails.chain([WaitOn::Fd(timer.wait_on())]).collect()
 }
 
-/// True: exposed memory is pinned, so its pages do not move while adapters may reach them.
-const PINS_EXPOSED: bool = true;
+/// Limits of the task lists, which the driver runs in its turns.
+const LISTS: ListLimits = ListLimits {
+    triggered_max: TASKS_MAX,
+    combine_max: 0,
+};
 
 impl Driver for Verbs {
     fn caps(&self) -> &Caps {
@@ -168,41 +176,86 @@ impl Driver for Verbs {
         self.core().allocate(len, false)
     }
 
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
-        self.core().allocate(len, true)
-    }
-
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         let core = self.core();
         let key = core.exports.key_to(range);
         key.or_else(|| core.registrations.expose(range, &mut core.exports))
     }
 
-    fn answers(&self, peer: Peer) -> u64 {
-        self.core_ref().answers(peer.0)
-    }
-
-    fn why_down(&self, peer: Peer) -> Option<String> {
-        self.core_ref().why_down(peer.0)
-    }
-
-    fn connect_many(&mut self, peers: &[Peer]) -> bool {
-        let core = self.core();
-        if core.talks.on {
-            return false; // short messages need no connection, and longer transfers ask for one
-        }
-        peers.iter().for_each(|peer| core.connect(peer.0));
-        true
-    }
-
-    fn pins_exposed(&self) -> bool {
-        PINS_EXPOSED
-    }
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
 
     fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {
         let how = how.unwrap_or(Down::Failed);
         self.core().part(rank, how);
         how
+    }
+}
+
+impl DriverAbilities for Verbs {
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
+        if self.core_ref().caps.atomics {
+            Some(self)
+        } else {
+            None
+        }
+    }
+
+    fn task_lists(&mut self) -> Option<&mut dyn TaskLists> {
+        if self.core_ref().caps.atomics {
+            Some(self)
+        } else {
+            None
+        }
+    }
+
+    fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead> {
+        if self.core_ref().talks.on {
+            None // short messages need no connection, and longer transfers ask for one
+        } else {
+            Some(self)
+        }
+    }
+
+    fn failure_watch(&mut self) -> Option<&mut dyn FailureWatch> {
+        Some(self)
+    }
+
+    lacks_abilities! {
+        tag_matching, named_slots, mapped_memory, peer_paths, guarded_memory,
+    }
+}
+
+impl EventCounters for Verbs {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.core().allocate(len, true)
+    }
+}
+
+impl TaskLists for Verbs {
+    fn list_limits(&self) -> ListLimits {
+        LISTS
+    }
+}
+
+impl ConnectAhead for Verbs {
+    fn connect_many(&mut self, peers: &[Peer]) {
+        let core = self.core();
+        peers.iter().for_each(|peer| core.connect(peer.0));
+    }
+}
+
+impl FailureWatch for Verbs {
+    fn knows_peers(&mut self) -> bool {
+        true
+    }
+
+    fn answers(&mut self, peer: Peer) -> u64 {
+        self.core_ref().answers(peer.0)
+    }
+
+    fn evidence(&mut self, peer: Peer) -> Evidence {
+        let why = self.core_ref().why_down(peer.0);
+        why.map_or(Evidence::Unreachable, Evidence::Reported)
     }
 }
 

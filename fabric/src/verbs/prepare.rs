@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    PINS_EXPOSED, Verbs,
+    LISTS, Verbs,
     address::Address,
     config::VerbsConfig,
     core::{Core, Sleep, index},
@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     connect::{self, Job, Scheme},
-    driver::{self, Caps, Cost, Driver, WaitOn},
+    driver::{self, AbilitySummary, Caps, Cost, Driver, WaitOn},
     offload::{Lists, TASKS_MAX, Watches},
     random::Random,
     timer::Timer,
@@ -86,8 +86,13 @@ impl driver::Prepared for Prepared {
         wait_on(&self.rails, &self.sleep.timer)
     }
 
-    fn pins_exposed(&self) -> bool {
-        PINS_EXPOSED
+    fn abilities(&self) -> AbilitySummary {
+        AbilitySummary {
+            counters: self.caps.atomics,
+            lists: self.caps.atomics.then_some(LISTS),
+            tags: None,
+            connects: !Talks::of(self.scheme).on,
+        }
     }
 
     fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
@@ -350,12 +355,8 @@ fn caps(devices: &[Device], inline_max: usize) -> Caps {
         one_sided: true,
         atomics,
         by_processor: false,
-        counters: atomics,
-        names: true,
         any_memory: Ok(()),
-        tag_matching: None,
-        triggered_max: if atomics { TASKS_MAX } else { 0 },
-        combine_max: 0,
+        pins_exposed: true, // so that pages do not move while adapters may reach them
         lanes: u32::try_from(devices.len()).unwrap_or(1),
         cost: COST,
     }

@@ -1,15 +1,19 @@
 //! Claims about cells, for drivers that have them.
 
-use ripstop_fabric::driver::{CELL_MAX, CellName, Down};
+use ripstop_fabric::driver::{CELL_MAX, CellName, Down, NamedSlots};
 
 use crate::world::{Make, World, noise, peer};
 
 /// Returns ranks that are connected and have cells.
 fn met(make: Make, ranks: u32) -> World {
     let mut world = World::new(make, ranks);
-    assert!(world[0].driver.has_cells());
+    assert!(world[0].driver.named_slots().is_some());
     world.meet();
     world
+}
+
+fn slots(world: &mut World, rank: usize) -> &mut dyn NamedSlots {
+    world[rank].driver.named_slots().unwrap()
 }
 
 const fn name(tag: u32) -> CellName {
@@ -17,19 +21,15 @@ const fn name(tag: u32) -> CellName {
 }
 
 fn put(world: &mut World, [from, to]: [usize; 2], name: CellName, bytes: &[u8]) -> bool {
-    world[from]
-        .driver
-        .put_cell(peer(to), name, SIG, bytes, false)
+    slots(world, from).put_cell(peer(to), name, SIG, bytes, false)
 }
 
 fn take(world: &mut World, [from, to]: [usize; 2], name: CellName) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let taken = world[to]
-        .driver
-        .take_cell(peer(from), name, &mut |pieces| {
-            bytes = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
-            true
-        })?;
+    let taken = slots(world, to).take_cell(peer(from), name, &mut |pieces| {
+        bytes = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+        true
+    })?;
     assert!(taken.sig == SIG && taken.filled);
     Some(bytes)
 }
@@ -43,7 +43,7 @@ pub(crate) fn messages_in_cells_are_there_once_and_under_their_names(make: Make)
             assert!(len > LINE_MAX, "{len} bytes find no room");
             continue; // there is little room for long messages
         }
-        let receiver = &world[1].driver;
+        let receiver = slots(&mut world, 1);
         assert_eq!(receiver.peek_cell(peer(0), name(tag)), Some(SIG));
         let others = [name(tag + 1), CellName { ctx: 3, tag }];
         for other in others {
@@ -111,8 +111,7 @@ pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
         for tag in tags {
             let bytes = content(tag);
             let mut left = peers.iter().enumerate().map(|(nth, &to)| {
-                let driver = &mut world[0].driver;
-                driver.put_cell(peer(to), name(tag), SIG, &bytes, nth > 0)
+                slots(world, 0).put_cell(peer(to), name(tag), SIG, &bytes, nth > 0)
             });
             if left.next() == Some(true) {
                 assert!(left.all(|left| left), "message {tag} for others too");
@@ -183,8 +182,7 @@ pub(crate) fn one_more_of_another_length_is_another_message(make: Make) {
     if !put(&mut world, [0, 1], name(1), &first) {
         return; // the driver has no room for long messages
     }
-    let driver = &mut world[0].driver;
-    if driver.put_cell(peer(2), name(1), SIG, &other, true) {
+    if slots(&mut world, 0).put_cell(peer(2), name(1), SIG, &other, true) {
         assert_eq!(take(&mut world, [0, 2], name(1)), Some(other));
     }
     assert_eq!(take(&mut world, [0, 1], name(1)), Some(first));

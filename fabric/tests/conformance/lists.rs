@@ -449,7 +449,7 @@ pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
     const RANKS: usize = 3;
     const LAPS: u64 = 20;
     let mut bench = Bench::new(make, RANKS as u32);
-    let laps = LAPS.min(bench.world[0].driver.caps().triggered_max as u64);
+    let laps = LAPS.min(bench.world[0].list_max() as u64);
     for rank in 0..RANKS {
         let next = (rank + 1) % RANKS;
         let counter = bench.counters[next].remote().at(0).unwrap();
@@ -492,7 +492,7 @@ pub(crate) fn who_sleeps_is_woken_for_its_tasks(make: Make) {
             .find(|(of, _)| *of == next)
             .map(|(_, remote)| remote)
             .unwrap();
-        let laps = LAPS.min(rank.driver.caps().triggered_max as u64);
+        let laps = LAPS.min(rank.list_max() as u64);
         let tasks: Vec<_> = (1..=laps)
             .map(|threshold| Task {
                 when: When {
@@ -541,7 +541,7 @@ pub(crate) fn a_copy_within_the_rank_is_done_before_it_is_counted(make: Make) {
 
 pub(crate) fn a_list_that_finds_no_room_is_given_back_whole(make: Make) {
     let mut bench = Bench::new(make, 1);
-    let room = bench.world[0].driver.caps().triggered_max;
+    let room = bench.world[0].list_max();
     let task = bench.tick(0, bench.when(0, 0, 1), 1);
     let tasks = vec![task; room - 1];
     bench.post(0, &tasks, 1);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ripstop_fabric::{
-    driver::{Armed, Command, Offer, Peer, Post, Token},
+    driver::{Armed, Command, Offer, Peer, Post, TagMatching, Token},
     random::Random,
     tags::Tag,
 };
@@ -13,6 +13,10 @@ use crate::{
     sleeper::{self, Rest},
     world::{Guard, Make, Message, World, local, peer},
 };
+
+fn tags(world: &mut World, rank: usize) -> &mut dyn TagMatching {
+    world[rank].driver.tag_matching().unwrap()
+}
 
 pub(crate) fn a_body_is_where_its_receiver_wants_it(make: Make) {
     let mut rooms = Rooms::default();
@@ -100,7 +104,10 @@ pub(crate) fn memory_that_was_taken_back_is_left_alone(make: Make) {
     let mut world = World::new(make, 2);
     world.meet();
     let [first, second] = [(); 2].map(|()| rooms.lend(&mut world, 0, TAG, 100).unwrap());
-    assert!(world[1].driver.take_back(first), "nothing is on its way");
+    assert!(
+        tags(&mut world, 1).take_back(first),
+        "nothing is on its way"
+    );
     let sent = send_tagged(&mut world, TAG, 1, 100);
     world.hears(1, 1);
     assert!(world[1].heard.messages == [sent]);
@@ -119,8 +126,14 @@ pub(crate) fn memory_that_has_its_message_is_not_taken_back(make: Make) {
     let token = rooms.lend(&mut world, 0, TAG, 100).expect("room for one");
     let sent = send_tagged(&mut world, TAG, 1, 100);
     world.carry(0);
-    assert!(!world[1].driver.take_back(token), "the message is there");
-    assert!(!world[1].driver.take_back(token), "asking twice is no harm");
+    assert!(
+        !tags(&mut world, 1).take_back(token),
+        "the message is there"
+    );
+    assert!(
+        !tags(&mut world, 1).take_back(token),
+        "asking twice is no harm"
+    );
     world.hears(1, 1);
     assert!(world[1].heard.messages == [sent]);
     assert_eq!(world[1].heard.placed, [(token, 0)]);
@@ -139,7 +152,7 @@ pub(crate) fn memory_runs_out_and_comes_again(make: Make) {
     send_tagged(&mut world, TAG, 2, 8);
     world.hears(1, 2);
     assert_eq!(world[1].heard.placed, [(lent[0], 1)], "the first one lent");
-    assert!(world[1].driver.take_back(lent[1]));
+    assert!(tags(&mut world, 1).take_back(lent[1]));
     for _ in 0..2 {
         assert!(rooms.lend(&mut world, 0, other, 8).is_some());
     }
@@ -161,7 +174,7 @@ pub(crate) fn the_end_of_a_peer_gives_memory_back(make: Make) {
     assert!(
         lent[1..]
             .iter()
-            .all(|token| world[1].driver.take_back(*token))
+            .all(|token| tags(&mut world, 1).take_back(*token))
     );
     assert_eq!(
         rooms.lend(&mut world, 0, TAG, 8),
@@ -216,7 +229,7 @@ pub(crate) fn whatever_is_lent_all_arrives_in_order_and_every_loan_ends(make: Ma
             5 if !lent.is_empty() => {
                 let token = lent[random.within(0..lent.len() as u64) as usize];
                 let ended = world[1].heard.has_ended(token) || back.contains(&token);
-                match world[1].driver.take_back(token) {
+                match tags(&mut world, 1).take_back(token) {
                     true if ended => {}
                     true => back.push(token),
                     false => asked.push(token),
@@ -297,7 +310,7 @@ fn post_tagged(world: &mut World, from: usize, tag: Tag, sent: &Message) {
             header: &sent.header,
             body: &sent.body,
         };
-        if let Post::Posted = world[from].driver.post_tagged(tag, command) {
+        if let Post::Posted = tags(world, from).post_tagged(tag, command) {
             return;
         }
         world.turn();
@@ -320,7 +333,7 @@ impl Rooms {
             into: local(&mut room),
             token,
         };
-        let lent = world[1].driver.offer(peer(from), offer);
+        let lent = tags(world, 1).offer(peer(from), offer);
         // Memory that was not lent keeps its index, but there is no token for it.
         self.0.push(room);
         lent.then_some(token)

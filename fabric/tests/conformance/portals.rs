@@ -13,14 +13,14 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        self, Armed, Caps, Command, Down, Driver, LocalRange, Offer, Peer, Post, Progress, Sink,
-        Token, WaitOn,
+        self, Armed, Caps, Command, Down, Driver, DriverAbilities, LocalRange, Peer, Post,
+        Progress, Sink, WaitOn,
     },
     late::Late,
     memory::{Region, RemoteRegion},
+    passes_abilities,
     portals::{Compat, Portals, PortalsConfig, PortalsCounters, Prepared, Pscom},
     shm::Board,
-    tags::Tag,
 };
 use rustix::fs::MemfdFlags;
 
@@ -500,18 +500,6 @@ impl<D: Driver> Driver for Hired<D> {
         self.driver.post(command)
     }
 
-    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
-        self.driver.post_tagged(tag, message)
-    }
-
-    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
-        self.driver.offer(from, offer)
-    }
-
-    fn take_back(&mut self, token: Token) -> bool {
-        self.driver.take_back(token)
-    }
-
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         self.driver.progress(budget, sink)
     }
@@ -528,15 +516,22 @@ impl<D: Driver> Driver for Hired<D> {
         self.driver.allocate(len)
     }
 
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
-        self.driver.allocate_counters(len)
-    }
-
     fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
         self.driver.give_up(peer, how)
     }
 
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+        self.driver.expect(awaited);
+    }
+
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.driver.expose(range)
+    }
+}
+
+impl<D: Driver> DriverAbilities for Hired<D> {
+    passes_abilities! {
+        driver: event_counters, task_lists, tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch,
+        guarded_memory,
     }
 }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
+    driver::{
+        Command, Down, Driver, Evidence, Failure, LocalRange, Payload, Peer, Post, Sink, Token,
+    },
     memory::{Region, RemoteRegion},
     random::Random,
 };
@@ -232,6 +234,20 @@ impl IndexMut<usize> for World {
 }
 
 impl Rank {
+    /// Returns the most tasks that can wait.
+    pub(crate) fn list_max(&mut self) -> usize {
+        let lists = self.driver.task_lists().unwrap();
+        lists.list_limits().triggered_max
+    }
+
+    /// Returns what the driver reports about the failure of a peer.
+    pub(crate) fn why_down(&mut self, peer: Peer) -> String {
+        match self.driver.evidence(peer) {
+            Evidence::Reported(why) => why,
+            evidence => panic!("{evidence:?}"),
+        }
+    }
+
     pub(crate) fn new(me: Peer, driver: Box<dyn Driver>) -> Self {
         Self {
             me,

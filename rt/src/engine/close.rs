@@ -4,15 +4,15 @@
 //! [`Engine::is_closed`], then [`Engine::shut`].
 
 use std::{
+    io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     thread,
 };
 
-use ripstop_fabric::driver::{Armed, Driver};
+use ripstop_fabric::driver::{Armed, Driver, NullDriver};
 
 use super::{
     Core, Engine,
-    gone::Gone,
     message::{Offered, Parcel},
 };
 use crate::{
@@ -109,8 +109,10 @@ impl Engine {
         self.core.closing = true;
         self.turn_invitations_down();
         self.core.ended = true;
-        let gone = Gone(self.driver.caps().clone());
-        let driver = std::mem::replace(&mut self.driver, Box::new(gone));
+        let sentence = "the runtime has been closed: allocate before that";
+        let closed = io::Error::new(io::ErrorKind::NotConnected, sentence);
+        let null = NullDriver::in_place_of(&mut *self.driver, &closed);
+        let driver = std::mem::replace(&mut self.driver, Box::new(null));
         self.core.windows.end_ledgers();
         // A peer that sees the driver end takes its memory back, and open epochs of this rank may still store to that memory.
         if self.core.may_store() {

@@ -423,7 +423,10 @@ pub(super) fn transmit_tagged(
     };
     let posted = match tag {
         None => driver.post(message),
-        Some(tag) => driver.post_tagged(tag, message),
+        Some(tag) => match driver.tag_matching() {
+            Some(tags) => tags.post_tagged(tag, message),
+            None => driver.post(message), // the adapter was never reached
+        },
     };
     let posted = matches!(posted, Post::Posted);
     if posted {

@@ -22,6 +22,8 @@ const MEMBERS_MAX: usize = 64;
 
 /// State of the detector. Unused if the driver reports failures.
 pub(super) struct Liveness {
+    /// True once the driver knows where its peers are.
+    knows_peers: bool,
     alive: Alive,
     /// This rank, which is not watched.
     me: u32,
@@ -83,11 +85,21 @@ impl Liveness {
         Self {
             alive: Alive::new(interval),
             me,
+            knows_peers: false,
             asides: Vec::new(),
             stuck: Vec::new(),
             lost: Vec::new(),
             given_up: Vec::new(),
         }
+    }
+
+    /// Returns true if the driver knows where its peers are. It is not asked again after it does.
+    fn knows_peers_of(&mut self, driver: &mut dyn Driver) -> bool {
+        if !self.knows_peers {
+            let watch = driver.failure_watch();
+            self.knows_peers = watch.is_none_or(|watch| watch.knows_peers());
+        }
+        self.knows_peers
     }
 }
 
@@ -101,7 +113,7 @@ impl Engine {
         let Some(liveness) = &mut self.core.liveness else {
             return;
         };
-        if !self.driver.knows_peers() {
+        if !liveness.knows_peers_of(&mut *self.driver) {
             return;
         }
         if !liveness.lost.is_empty() {
@@ -114,7 +126,8 @@ impl Engine {
             liveness.alive.expect_wait(now);
         }
         if liveness.alive.is_due(now, all) {
-            let answers = |rank| self.driver.answers(Rank(rank));
+            let mut watch = self.driver.failure_watch();
+            let answers = |rank| watch.as_mut().map_or(0, |watch| watch.answers(Rank(rank)));
             self.core.look(now, answers);
         }
         self.say_asides();
@@ -168,9 +181,9 @@ impl Engine {
     }
 
     /// Returns the time of the next check. For waits that began since the last turn, the time counts from that turn.
-    pub(super) fn next_look(&self) -> Option<Time> {
-        let liveness = self.core.liveness.as_ref()?;
-        if !self.driver.knows_peers() {
+    pub(super) fn next_look(&mut self) -> Option<Time> {
+        let liveness = self.core.liveness.as_mut()?;
+        if !liveness.knows_peers_of(&mut *self.driver) {
             return None; // the driver wakes this rank when it knows them
         }
         let next = liveness.alive.next_look();
@@ -211,7 +224,7 @@ impl Core {
         false
     }
 
-    fn look(&mut self, now: u64, answers: impl Fn(u32) -> u64) {
+    fn look(&mut self, now: u64, answers: impl FnMut(u32) -> u64) {
         let mut waited = self.waited_for(MEMBERS_MAX);
         let Some(liveness) = &mut self.liveness else {
             return;

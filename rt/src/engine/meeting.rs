@@ -38,8 +38,10 @@ impl Engine {
             return;
         };
         let strangers = meeting.strangers(group, program);
-        if !strangers.is_empty() {
-            self.driver.connect_many(&strangers);
+        if !strangers.is_empty()
+            && let Some(connections) = self.driver.connect_ahead()
+        {
+            connections.connect_many(&strangers);
         }
     }
 }

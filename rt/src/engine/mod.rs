@@ -14,7 +14,6 @@ mod exposed;
 mod fallen;
 mod flush;
 mod footprint;
-mod gone;
 mod groups;
 mod itself;
 mod liveness;
@@ -220,7 +219,10 @@ pub(crate) struct EngineSetup {
 
 impl Engine {
     pub(crate) fn new(mut driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
-        let connects = driver.connect_many(&[]);
+        let connects = driver.connect_ahead().is_some();
+        let lends = driver.tag_matching().map(|tags| tags.shortest_body());
+        let has_slots = driver.named_slots().is_some();
+        let lists = program::list_max(&mut *driver) > 0;
         let caps = driver.caps();
         let watches = !caps.detects_death;
         let peers = Peers::new(
@@ -235,10 +237,10 @@ impl Engine {
             messages: Messages::new(),
             peers,
             paths: setup.paths,
-            lends: caps.tag_matching,
+            lends,
             wanted: Vec::new(),
             shares: share::Shares::default(),
-            exposed: exposed::Exposed::new(driver.pins_exposed()),
+            exposed: exposed::Exposed::new(caps.pins_exposed),
             meeting: connects.then(meeting::Meeting::default),
             shares_long: setup.shares_long,
             offers: 0,
@@ -248,7 +250,7 @@ impl Engine {
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
             watches,
-            cells: caps.reliable && caps.ordered && caps.detects_death && driver.has_cells(),
+            cells: caps.reliable && caps.ordered && caps.detects_death && has_slots,
             liveness: watches.then(|| Box::new(liveness::Liveness::new(setup.detect, setup.rank))),
             evidence: Arc::new(KnownFailures::new(!watches)),
             waits: false,
@@ -257,7 +259,7 @@ impl Engine {
             unreceived: None,
             bloated_since: None,
             shrinks_after: Time::default(),
-            programs: program::Programs::new(setup.rank, program::list_max(caps) > 0),
+            programs: program::Programs::new(setup.rank, lists),
             recovery: recovery::Recovery::default(),
             revokes: false,
             windows: window::Windows::new(setup.rank),
@@ -323,9 +325,10 @@ impl Engine {
     }
 
     /// Returns the time at which a sleeping thread must wake up at the latest.
-    pub(crate) fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&mut self) -> Option<Time> {
+        let next_look = self.next_look();
         let Core { timers, peers, .. } = &self.core;
-        [timers.next(), peers.deadline(), self.next_look()]
+        [timers.next(), peers.deadline(), next_look]
             .into_iter()
             .flatten()
             .min()
@@ -383,7 +386,8 @@ impl Engine {
     fn oversleeps(&mut self, now: impl FnOnce() -> Time) -> bool {
         self.core.begin_doubt(true, now);
         self.expect();
-        self.core.peers.fresh() || self.watch.oversleeps(self.deadline())
+        let deadline = self.deadline();
+        self.core.peers.fresh() || self.watch.oversleeps(deadline)
     }
 
     pub(crate) fn driver(&mut self) -> &mut dyn Driver {

@@ -8,7 +8,7 @@
 //! A lent buffer belongs to the driver. Its operation completes or fails only when the driver has returned it.
 
 use ripstop_fabric::{
-    driver::{Offer, Peer as Rank, Token},
+    driver::{Driver, Offer, Peer as Rank, Token},
     tags::Tag,
 };
 
@@ -47,13 +47,19 @@ impl Engine {
             into: slot.range(len),
             token: Token(op.pack()),
         };
-        slot.lent = self.driver.offer(Rank(from), offer);
+        let tags = self.driver.tag_matching();
+        slot.lent = tags.is_some_and(|tags| tags.offer(Rank(from), offer));
     }
 
     /// Asks the driver to return a lent buffer.
     pub(super) fn ask_back(&mut self, op: OpId) {
         let lent = self.core.ops.get(op).is_some_and(|slot| slot.lent);
-        if lent && self.driver.take_back(Token(op.pack())) {
+        let token = Token(op.pack());
+        let is_back = |driver: &mut dyn Driver| {
+            let tags = driver.tag_matching();
+            tags.is_none_or(|tags| tags.take_back(token))
+        };
+        if lent && is_back(&mut *self.driver) {
             self.core.take_over_buffer(op);
             self.core.settle(op);
         }

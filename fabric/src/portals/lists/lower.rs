@@ -17,7 +17,7 @@ use super::{
     piece_max, quiet,
 };
 use crate::{
-    driver::{LocalRange, Peer, Token},
+    driver::{LocalRange, Peer, TaskLists as _, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Combination, Counter, Landing, Pair, RemoteCounter, Target},
 };
@@ -219,7 +219,8 @@ impl Portals {
         done: Option<Ct>,
     ) -> Option<(Plan, Then)> {
         let whole = from.len().is_multiple_of(how.integer.bytes());
-        let fits = whole && from.len() == into.len() && from.len() <= self.caps.combine_max;
+        let fits =
+            whole && from.len() == into.len() && from.len() <= self.list_limits().combine_max;
         let far = self.own_memory(into).filter(|_| fits)?;
         let most = piece_max(&self.ground.ni).max(1);
         let piece = |at: usize| {

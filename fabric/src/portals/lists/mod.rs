@@ -48,7 +48,7 @@ use super::{
     state::{Portals, Told},
 };
 use crate::{
-    driver::{Failure, Token},
+    driver::{Failure, TaskLists as _, Token},
     offload::{NO_LISTS, PIECE_MAX, Task, When, tasks_for},
 };
 
@@ -163,11 +163,11 @@ fn piece_max(ni: &Ni) -> usize {
 impl Portals {
     /// Queues a list. Returns true if there was room.
     pub(super) fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
-        let room = self.caps.triggered_max;
+        let room = self.list_limits().triggered_max;
         assert!(room > 0, "{NO_LISTS}");
         assert!(
             (1..=room).contains(&tasks.len()),
-            "a list of {} tasks; 1 to {room} are possible: ask `Caps`",
+            "a list of {} tasks; 1 to {room} are possible: ask `TaskLists::list_limits`",
             tasks.len()
         );
         self.sweep();
@@ -194,7 +194,7 @@ impl Portals {
         let left = |list: &List| list.count.saturating_sub(ni.ct_get(list.begun).sum());
         let waiting: u64 = self.lists.lists.values().map(left).sum();
         let late: u64 = self.lists.late.iter().map(Late::unopened).sum();
-        waiting + late + new <= self.caps.triggered_max as u64
+        waiting + late + new <= self.list_limits().triggered_max as u64
     }
 
     fn is_over(&self, when: &When) -> bool {

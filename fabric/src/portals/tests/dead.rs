@@ -126,7 +126,7 @@ fn whether_operations_to_the_dead_end_is_tried_where_it_is_only_reckoned() {
         let rank = world.rank(0);
         let (caps, ni) = (rank.caps(), &rank.ground.ni);
         assert_eq!((ni.ends_to_dead, ni.goes_on), (ends, !ends), "{habits}");
-        assert_eq!(caps.triggered_max > 0, ends, "{habits}");
+        assert_eq!(rank.abilities.lists.is_some(), ends, "{habits}");
         assert_eq!(caps.any_memory.is_ok(), ends, "{habits}");
         let sent = world.stuff(1, 8);
         world.until(|world| world.heard(1).messages.len() as u64 == sent);
@@ -278,8 +278,7 @@ fn commands_towards_the_dead_keep_no_slots() {
 fn no_lists_are_taken_where_what_is_under_way_to_the_dead_does_not_end() {
     for family in FAMILIES {
         let mut world = World::published(family, 2, 64);
-        let caps = world.rank(0).caps();
-        let lists = (caps.triggered_max, caps.combine_max, caps.names);
-        assert_eq!(lists, (0, 0, false), "{family}: they would not end either");
+        let lists = world.rank(0).abilities.lists;
+        assert_eq!(lists, None, "{family}: they would not end either");
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{super::state::REFUSALS_MAX, FAMILIES, World};
 use crate::{
-    driver::{AtomicOp, Command, Down, Driver, Peer, Post, Token},
+    driver::{AtomicOp, Command, Down, Driver, FailureWatch, Peer, Post, Token},
     memory::{Region, RemoteRegion},
 };
 

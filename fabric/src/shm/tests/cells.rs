@@ -4,6 +4,7 @@ use super::{
     Armed, Board, Down, Driver, Heard, Peer, Shm, ShmConfig, hear, mapped, message, pair, posted,
 };
 use crate::driver::CellName;
+use crate::driver::NamedSlots;
 
 const fn name(tag: u32) -> CellName {
     CellName { ctx: 1, tag }

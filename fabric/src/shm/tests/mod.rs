@@ -7,8 +7,8 @@ use super::{Board, PeerState, Shm, ShmConfig, Wake};
 use crate::{
     counters::Counters,
     driver::{
-        Armed, AtomicOp, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink,
-        Token, WaitOn,
+        Armed, AtomicOp, Command, Down, Driver, Failure, LocalRange, MappedMemory, Payload, Peer,
+        Post, Sink, Token, WaitOn,
     },
     memory::RemoteRegion,
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::{
 
 use super::{Board, Ear, Heard, Shm, ShmConfig, hear, message, pair, posted, range};
 use crate::{
-    driver::{Armed, CellName, Command, Down, Driver, Peer, Post, Token},
+    driver::{Armed, CellName, Command, Down, Driver, NamedSlots, Peer, Post, Token},
     memory::RemoteRegion,
 };
 

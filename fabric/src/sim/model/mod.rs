@@ -111,9 +111,9 @@ pub struct NicModel {
     /// Time to check one element of a list of matching entries. Every packet from another node takes it once, because the engine
     /// matches messages itself: an adapter has one entry for all of them, and finds its other entries by key.
     pub match_ns: u64,
-    /// Time to start an operation triggered by a counter. Not used while [`Caps::triggered_max`] is 0.
+    /// Time to start an operation triggered by a counter. Not used while [`ListLimits::triggered_max`] is 0.
     ///
-    /// [`Caps::triggered_max`]: crate::driver::Caps::triggered_max
+    /// [`ListLimits::triggered_max`]: crate::driver::ListLimits::triggered_max
     pub triggered_ns: u64,
     /// Most triggered operations that can wait at a time: the entries of the adapter's queue. A [task](Self::tasks) takes
     /// several.

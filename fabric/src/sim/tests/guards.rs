@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::stage::{Heard, Stage};
 use crate::{
-    driver::{Command, Doorkeeper, Driver, Peer, Token},
+    driver::{Command, Doorkeeper, Driver, DriverAbilities, Peer, Token},
     sim::Model,
 };
 
@@ -32,7 +32,8 @@ fn put(door: &Arc<Door>, at: usize) -> Vec<Heard> {
     let region = owner.driver.allocate(2 * LEN).unwrap();
     let guarded = owner.driver.expose(region.range().slice(0, LEN)).unwrap();
     let keeper: Weak<Door> = Arc::downgrade(door);
-    owner.driver.guard(guarded, keeper);
+    let guards = owner.driver.guarded_memory().unwrap();
+    guards.guard(guarded, keeper);
     let into = owner.driver.expose(region.range().slice(at, LEN)).unwrap();
     let near = owner.driver.allocate(LEN).unwrap();
     let mut posted = false;

@@ -5,7 +5,7 @@ use super::{
     times::odd_model,
 };
 use crate::{
-    driver::{Command, Driver, Peer, Token},
+    driver::{Command, Driver, Peer, TaskLists, Token},
     offload::{Action, Counter, Counters, Target, Task, When},
     sim::Model,
 };
@@ -101,7 +101,11 @@ fn a_queue_holds_operations_and_a_task_is_let_wait_for_four_of_them() {
         model.nic.triggered = operations;
         let mut stage = Stage::new(model, 1);
         let rank = stage.ranks[0].as_mut().unwrap();
-        assert_eq!(rank.driver.caps().triggered_max, tasks, "{operations}");
+        assert_eq!(
+            rank.driver.list_limits().triggered_max,
+            tasks,
+            "{operations}"
+        );
     }
 }
 

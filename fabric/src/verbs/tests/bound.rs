@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 use super::{GUARD, Ranks};
 use crate::{
     connect::{Event, State},
-    driver::{Down, Driver, Peer},
+    driver::{Down, FailureWatch, Peer},
     verbs::{doors::Doors, mesh::Mesh, rail::Rail, way::To},
 };
 

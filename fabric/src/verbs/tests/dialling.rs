@@ -1,6 +1,6 @@
 //! Control words that wait for a connection.
 
-use super::{Driver, Peer, Ranks};
+use super::Ranks;
 use crate::{
     connect::{Event, Scheme, State},
     verbs::{VerbsConfig, core::Core, way::Way, wire::Word},
@@ -46,7 +46,7 @@ fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_
         assert_eq!(core.link_or_new(1).dial.state(), State::ReqSent);
         ranks.until_bad(&[0]);
         assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
-        let why = ranks.all[0].why_down(Peer(1)).unwrap();
+        let why = ranks.all[0].core_ref().why_down(1).unwrap();
         assert!(why.contains(reason), "{why}");
     }
 }

@@ -127,7 +127,7 @@ fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
         let heard = ["Peer(1): Failed", "Token(1): PeerDown"];
         ranks.ears[0].bad.sort_unstable();
         assert_eq!(ranks.ears[0].bad, heard);
-        let why = ranks.all[0].why_down(super::Peer(1)).unwrap();
+        let why = ranks.all[0].core_ref().why_down(1).unwrap();
         assert!(why.contains("IBV_EVENT_"), "{why}");
         let core = ranks.core(0);
         assert!(core.outbox.is_idle(0) && !core.link_or_new(1).is_made());
@@ -155,7 +155,7 @@ fn nobody_is_connected_to_by_a_device_that_has_failed() {
         );
     }
     for peer in [2, 3] {
-        let why = ranks.all[0].why_down(super::Peer(peer)).unwrap();
+        let why = ranks.all[0].core_ref().why_down(peer).unwrap();
         assert!(why.contains("IBV_EVENT_CQ_ERR"), "{why}");
     }
 }
@@ -290,9 +290,9 @@ fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_me
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
     // The rank that was asked knows the reason, and has said that it gives up.
-    let why = ranks.all[1].why_down(super::Peer(0)).unwrap();
+    let why = ranks.all[1].core_ref().why_down(0).unwrap();
     assert!(why.contains("counterpart"), "{why}");
-    assert!(ranks.all[0].why_down(super::Peer(1)).is_some());
+    assert!(ranks.all[0].core_ref().why_down(1).is_some());
 }
 
 /// Ports that are up, ports of others, queue pairs without a peer, and kinds that do not exist.
@@ -325,7 +325,7 @@ fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
     let kind = abi::EVENT_QP_ACCESS_ERR;
     ranks.core(0).handle_happened(0, Happened { kind, about });
     ranks.until_bad(&[0]);
-    let why = ranks.all[0].why_down(super::Peer(1)).unwrap();
+    let why = ranks.all[0].core_ref().why_down(1).unwrap();
     assert!(why.contains("IBV_EVENT_QP_"), "{why}");
 }
 

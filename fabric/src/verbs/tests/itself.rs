@@ -182,7 +182,7 @@ fn is_lost_to_itself(ranks: &mut Ranks, why: &str) {
     }
     ranks.ears[0].bad.sort_unstable();
     assert_eq!(ranks.ears[0].bad, ["Peer(0): Failed", "Token(2): PeerDown"]);
-    let told = ranks.all[0].why_down(Peer(0)).unwrap();
+    let told = ranks.all[0].core_ref().why_down(0).unwrap();
     assert!(told.contains(why), "{told}");
     say(ranks, 5); // dropped, because the rank was notified before
 }

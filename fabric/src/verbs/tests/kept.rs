@@ -1,6 +1,6 @@
 //! Devices that do not release objects, or that refuse buffers. Objects that they keep are not used for anything else.
 
-use super::{Core, Driver, LONG, Peer, Ranks, To, io};
+use super::{Core, Driver, LONG, Ranks, To, io};
 use crate::{connect::Event, verbs::rail::Rail};
 
 #[test]
@@ -23,7 +23,7 @@ fn cannot_be_taken_down(error: i32) {
     core.note_broken(To { peer: 1, lane: 1 }, io::Error::other("a test"));
     ranks.until_bad(&[0]);
     assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
-    let why = ranks.all[0].why_down(Peer(1)).unwrap();
+    let why = ranks.all[0].core_ref().why_down(1).unwrap();
     assert!(
         why.contains("a test") || why.contains("destroying a queue pair"),
         "{why}"
@@ -46,7 +46,7 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
     assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
-    let why = ranks.all[0].why_down(Peer(1)).unwrap();
+    let why = ranks.all[0].core_ref().why_down(1).unwrap();
     assert!(why.contains("the device may go on with it"), "{why}");
     let ways = |core: &mut Core| core.link_or_new(1).ways.iter().all(|way| way.stuck);
     while !ways(ranks.core(0)) {
@@ -145,7 +145,7 @@ fn a_peer_that_no_buffer_is_left_for_is_lost_and_the_reason_says_so() {
     let _by = ranks.core(1).rails[0].own.context.take_receives_by(None);
     ranks.say(0, 1);
     ranks.until_bad(&[1]);
-    let why = ranks.all[1].why_down(Peer(0)).unwrap();
+    let why = ranks.all[1].core_ref().why_down(0).unwrap();
     assert!(why.contains("giving a buffer to the shared queue"), "{why}");
     assert_eq!(ranks.ears[1].messages.len(), 2, "it was heard before");
 }

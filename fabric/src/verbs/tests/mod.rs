@@ -19,7 +19,10 @@ use super::{Verbs, VerbsConfig, core::Core, way::To, wire::Word};
 use crate::{
     connect::Scheme,
     counters::Counters,
-    driver::{Armed, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
+    driver::{
+        Armed, Command, Down, Driver, Failure, FailureWatch, LocalRange, Payload, Peer, Post, Sink,
+        Token,
+    },
     memory::{Region, RemoteRegion},
     offload::{self, RemoteCounter},
 };

@@ -117,7 +117,7 @@ fn torn(make: Make, [torn, mended]: [&str; 2], why: &[&str]) {
             "{ended:?}"
         );
     }
-    let words = pair.bench.world[0].driver.why_down(peer(1)).unwrap();
+    let words = pair.bench.world[0].why_down(peer(1));
     assert!(why.iter().any(|why| words.contains(why)), "{words}");
     let done = [0, 1].map(|rank| pair.bench.value(rank, DONE));
     for rank in 0..2 {

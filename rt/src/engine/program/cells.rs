@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use ripstop_fabric::driver::{CellName, Down, Payload, Peer, Taken};
+use ripstop_fabric::driver::{CellName, Down, NamedSlots, Payload, Peer, Taken};
 
 use super::{News, RunCall, calls::Why, run::By, run::Run};
 use crate::{
@@ -54,7 +54,8 @@ impl Engine {
                 continue; // a message from there could only show that the peer calls another collective
             }
             let (name, sig) = (run.cell(), run.sig());
-            if let Some(its) = self.driver.peek_cell(Peer(peer), name) {
+            let slots = self.driver.named_slots();
+            if let Some(its) = slots.and_then(|slots| slots.peek_cell(Peer(peer), name)) {
                 events += u32::from(self.find_in_cell(index, peer, its == sig));
             }
         }
@@ -69,7 +70,7 @@ impl Engine {
         let name = run.cell();
         let Some((at, by)) = run.awaits(peer).filter(|_| same_type) else {
             if !same_type {
-                self.driver.take_cell(Peer(peer), name, &mut |_| true);
+                self.drop_cell(peer, name);
                 self.core.fail_mismatched(index, peer);
             }
             return !same_type; // otherwise the message is early
@@ -86,7 +87,8 @@ impl Engine {
             let run = programs.get(index);
             run.is_some_and(|run| run.fill(at, pieces))
         };
-        let taken = self.driver.take_cell(Peer(peer), name, &mut fill);
+        let slots = self.driver.named_slots();
+        let taken = slots.and_then(|slots| slots.take_cell(Peer(peer), name, &mut fill));
         let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
         if !calm {
             return true; // the program has failed
@@ -100,6 +102,13 @@ impl Engine {
         true
     }
 
+    /// Takes a message from its cell, and drops it.
+    fn drop_cell(&mut self, peer: u32, name: CellName) {
+        if let Some(slots) = self.driver.named_slots() {
+            slots.take_cell(Peer(peer), name, &mut |_| true);
+        }
+    }
+
     /// Takes the message for a receive that begins from its cell. Returns true if there was one.
     pub(super) fn take_from_cell(
         &mut self,
@@ -108,15 +117,19 @@ impl Engine {
         from: usize,
     ) -> Result<bool, ErrorKind> {
         let peer = run.world_of(from);
-        let is_there = |engine: &Self, run: &Run| {
-            engine.driver.peek_cell(Peer(peer), run.cell()) == Some(run.sig())
-        };
-        if !run.looks || !is_there(self, run) {
-            return Ok(false);
-        }
         let name = run.cell();
+        let slots = if run.looks {
+            self.driver.named_slots()
+        } else {
+            None
+        };
+        let is_there =
+            |slots: &&mut dyn NamedSlots| slots.peek_cell(Peer(peer), name) == Some(run.sig());
+        let Some(slots) = slots.filter(is_there) else {
+            return Ok(false);
+        };
         let mut fill = |pieces: &[Payload<'_>]| run.fill(at, pieces);
-        let taken = self.driver.take_cell(Peer(peer), name, &mut fill);
+        let taken = slots.take_cell(Peer(peer), name, &mut fill);
         let filled =
             taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, peer, name));
         if !filled {
@@ -133,11 +146,14 @@ impl Engine {
             return false;
         }
         let Self { driver, core, .. } = self;
+        let Some(slots) = driver.named_slots() else {
+            return false;
+        };
         let runs = core.programs.runs.iter().flatten();
         runs.filter(|run| run.looks && run.failed.is_none())
             .any(|run| {
                 let mut peers = run.group().members();
-                peers.any(|peer| match driver.peek_cell(Peer(peer), run.cell()) {
+                peers.any(|peer| match slots.peek_cell(Peer(peer), run.cell()) {
                     Some(sig) => sig != run.sig() || run.awaits(peer).is_some(),
                     None => false,
                 })
@@ -155,7 +171,8 @@ impl Engine {
     /// collectives had failed. Returns true if `name` is not revoked as a result.
     #[cold]
     fn find_no_strays(&mut self, from: u32, name: CellName) -> bool {
-        let names = self.driver.cells_from(Peer(from));
+        let slots = self.driver.named_slots();
+        let names = slots.map_or_else(Vec::new, |slots| slots.cells_from(Peer(from)));
         let over = |name: &&CellName| {
             self.core
                 .programs
@@ -164,7 +181,7 @@ impl Engine {
         };
         let strays: Vec<CellName> = names.iter().filter(over).copied().collect();
         for stray in strays {
-            self.driver.take_cell(Peer(from), stray, &mut |_| true);
+            self.drop_cell(from, stray);
             if !self.core.has_failed(stray) {
                 let me = self.core.programs.me;
                 let why = Why::Mismatch(from.min(me), from.max(me));
@@ -191,7 +208,9 @@ impl Engine {
             tag: id.sequence,
         };
         let stray = |engine: &mut Self, peer: &u32| {
-            engine.driver.are_cells_behind(Peer(*peer)) && !engine.find_no_strays(*peer, name)
+            let slots = engine.driver.named_slots();
+            slots.is_some_and(|slots| slots.are_cells_behind(Peer(*peer)))
+                && !engine.find_no_strays(*peer, name)
         };
         let peer = group.members().find(|peer| stray(self, peer))?;
         let revoked = self

@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeSet, io};
 
-use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
+use ripstop_fabric::driver::{Down, Driver, Failure, Token};
 
 use super::{
     Run, State,
@@ -63,10 +63,12 @@ pub(in crate::engine) enum Heard {
 
 /// Returns the most tasks of a list on this driver, or 0 if programs run by messages. Half of the driver's capacity, so that two
 /// lists fit.
-pub(in crate::engine) fn list_max(caps: &Caps) -> usize {
-    let reaches_all = caps.counters && caps.names && caps.any_memory.is_ok();
-    if reaches_all && caps.triggered_max >= TRIGGERED_MIN {
-        caps.triggered_max / 2
+pub(in crate::engine) fn list_max(driver: &mut dyn Driver) -> usize {
+    let reaches_all = driver.event_counters().is_some() && driver.caps().any_memory.is_ok();
+    let limits = driver.task_lists().map(|lists| lists.list_limits());
+    let most = limits.unwrap_or_default().triggered_max;
+    if reaches_all && most >= TRIGGERED_MIN {
+        most / 2
     } else {
         0
     }

@@ -89,13 +89,19 @@ impl Engine {
     #[inline]
     fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &Memory) -> usize {
         let name = call.cell();
+        // The driver is asked for its slots once, and only if there is a peer.
+        let (mut driver, mut slots) = (Some(&mut self.driver), None);
         let mut last = None;
         for (over, &at) in steps.iter().enumerate() {
             match &call.program.step(at as usize).action {
                 Action::Send { to, from } => {
                     let (to, bytes) = (Peer(call.world_of(*to)), memory.bytes(from));
                     let again = last.replace(from) == Some(from);
-                    if !self.driver.put_cell(to, name, call.sig, bytes, again) {
+                    let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
+                    let put = slots
+                        .as_mut()
+                        .is_some_and(|slots| slots.put_cell(to, name, call.sig, bytes, again));
+                    if !put {
                         return over;
                     }
                 }
@@ -129,10 +135,13 @@ impl Engine {
 
     /// Checks whether all its messages have come.
     #[inline]
-    fn find(&self, call: &RunCall) -> Look {
+    fn find(&mut self, call: &RunCall) -> Look {
         let (name, sig) = (call.cell(), call.sig);
+        let (mut driver, mut slots) = (Some(&mut self.driver), None);
         for from in call.awaited() {
-            match self.driver.peek_cell(Peer(from), name) {
+            let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
+            let slots = slots.as_ref();
+            match slots.and_then(|slots| slots.peek_cell(Peer(from), name)) {
                 Some(its) if its == sig => {}
                 None if self.core.is_calm(call) => return Look::Waits,
                 _ => return Look::Unusual,
@@ -156,7 +165,8 @@ impl Engine {
             };
             let from = call.world_of(*from);
             let mut fill = |pieces: &[Payload<'_>]| memory.fill(into, pieces);
-            let taken = self.driver.take_cell(Peer(from), name, &mut fill);
+            let slots = self.driver.named_slots();
+            let taken = slots.and_then(|slots| slots.take_cell(Peer(from), name, &mut fill));
             let fits =
                 taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, from, name));
             if !fits {
@@ -198,7 +208,9 @@ impl Engine {
                     source: Some(from),
                     tag: Some(call.tag),
                 };
-                self.driver.peek_cell(Peer(from), call.cell()).is_some()
+                self.driver
+                    .named_slots()
+                    .is_some_and(|slots| slots.peek_cell(Peer(from), call.cell()).is_some())
                     || self.core.peers.down(from).is_some()
                     || self.core.matching.peek(want).is_some()
             })

@@ -105,13 +105,13 @@ impl Engine {
             return Ok(false);
         }
         let program = Arc::clone(&run.program);
-        let caps = self.driver.caps();
+        let limits = self.driver.task_lists().map(|lists| lists.list_limits());
         let combining = Combining {
             how: run.reducer.as_ref().and_then(Reducer::combination),
-            max: caps.combine_max,
+            max: limits.unwrap_or_default().combine_max,
         };
         let lanes = &mut lot.slot.lanes;
-        let list_max = list_max(caps);
+        let list_max = list_max(&mut *self.driver);
         let told_max = if listed.tells {
             TOLD_MAX.min(list_max)
         } else {

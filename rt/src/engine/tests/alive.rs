@@ -154,7 +154,7 @@ fn nobody_is_asked_anything_while_nothing_is_waited_for() {
     assert!(
         world
             .engines
-            .iter()
+            .iter_mut()
             .all(|engine| engine.deadline().is_none())
     );
 }

@@ -10,9 +10,10 @@ use std::{
 use bytemuck::{Zeroable, bytes_of};
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, Driver, Failure, LocalRange, Payload, Peer, Post, Progress, Sink,
-        Token, WaitOn,
+        Armed, Caps, Command, Down, Driver, DriverAbilities, EventCounters, Failure, ListLimits,
+        LocalRange, Payload, Peer, Post, Progress, Sink, TaskLists, Token, WaitOn,
     },
+    lacks_abilities,
     loopback::{self, Loopback},
     memory::{Region, RemoteRegion},
     offload::{Action as Deed, Counter, Landing, Target, Task},
@@ -78,9 +79,7 @@ impl Adapter {
     fn new(me: u32, inner: Loopback, broken: &Broken) -> Self {
         Self {
             caps: Caps {
-                names: true,
                 any_memory: Ok(()),
-                triggered_max: 64,
                 ..inner.caps().clone()
             },
             me,
@@ -184,6 +183,43 @@ impl Driver for Adapter {
         // Keys to counters and landing slots are not counted, because they stay.
         self.open.lock().unwrap()[0] += usize::from(range.len() == BLOCK);
         Some(RemoteRegion::named(self.me, 1, 0, range.len() as u64))
+    }
+
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+        self.inner.expect(awaited);
+    }
+
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+        self.inner.give_up(peer, how)
+    }
+}
+
+impl DriverAbilities for Adapter {
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters> {
+        Some(self)
+    }
+
+    fn task_lists(&mut self) -> Option<&mut dyn TaskLists> {
+        Some(self)
+    }
+
+    lacks_abilities! {
+        tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
+    }
+}
+
+impl EventCounters for Adapter {
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.allocate(len)
+    }
+}
+
+impl TaskLists for Adapter {
+    fn list_limits(&self) -> ListLimits {
+        ListLimits {
+            triggered_max: 64,
+            combine_max: 0,
+        }
     }
 }
 

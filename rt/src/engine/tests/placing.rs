@@ -9,12 +9,15 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, Down, Driver, LocalRange, Offer, Payload, Peer, Post, Progress, Sink,
-        Token, WaitOn,
+        Armed, Caps, Command, Down, Driver, DriverAbilities, LocalRange, Offer, Payload, Peer,
+        Post, Progress, Sink, TagMatching, Token, WaitOn,
     },
+    lacks_abilities,
     loopback::{self, Loopback},
     memory::{Region, RemoteRegion},
+    passes_abilities,
     random::Random,
+    tags::Tag,
 };
 
 use super::world::{CTX, DETECT, about};
@@ -74,24 +77,6 @@ impl Driver for Scripted {
         Post::Posted
     }
 
-    fn offer(&mut self, _: Peer, offer: Offer) -> bool {
-        let mut script = lock(&self.script);
-        let takes = !script.full;
-        if takes {
-            script.lent.insert(offer.token, offer);
-        }
-        takes
-    }
-
-    fn take_back(&mut self, token: Token) -> bool {
-        let mut script = lock(&self.script);
-        let is_back = script.yields && script.lent.remove(&token).is_some();
-        if !is_back {
-            script.asked.push(token);
-        }
-        is_back
-    }
-
     fn progress(&mut self, _: u32, sink: &mut dyn Sink) -> Progress {
         let all = std::mem::take(&mut lock(&self.script).next);
         let events = u32::try_from(all.len()).expect("a few");
@@ -134,6 +119,51 @@ impl Driver for Scripted {
 
     fn expose(&mut self, _: LocalRange) -> Option<RemoteRegion> {
         None
+    }
+
+    fn expect(&mut self, _: &mut dyn FnMut() -> Vec<Peer>) {}
+
+    fn give_up(&mut self, _: Peer, how: Option<Down>) -> Down {
+        how.unwrap_or(Down::Failed)
+    }
+}
+
+impl DriverAbilities for Scripted {
+    fn tag_matching(&mut self) -> Option<&mut dyn TagMatching> {
+        Some(self)
+    }
+
+    passes_abilities! { inner: event_counters }
+    lacks_abilities! {
+        task_lists, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
+    }
+}
+
+impl TagMatching for Scripted {
+    fn shortest_body(&mut self) -> usize {
+        8
+    }
+
+    fn post_tagged<'a>(&mut self, _: Tag, message: Command<'a>) -> Post<'a> {
+        self.post(message)
+    }
+
+    fn offer(&mut self, _: Peer, offer: Offer) -> bool {
+        let mut script = lock(&self.script);
+        let takes = !script.full;
+        if takes {
+            script.lent.insert(offer.token, offer);
+        }
+        takes
+    }
+
+    fn take_back(&mut self, token: Token) -> bool {
+        let mut script = lock(&self.script);
+        let is_back = script.yields && script.lent.remove(&token).is_some();
+        if !is_back {
+            script.asked.push(token);
+        }
+        is_back
     }
 }
 
@@ -178,10 +208,7 @@ type Recv = Ticket<Vec<u8>>;
 impl Rank {
     fn new() -> Self {
         let inner = loopback::world(2).remove(0);
-        let caps = Caps {
-            tag_matching: Some(8),
-            ..inner.caps().clone()
-        };
+        let caps = inner.caps().clone();
         let setup = EngineSetup {
             rank: 0,
             size: 2,

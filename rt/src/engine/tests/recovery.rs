@@ -256,7 +256,7 @@ fn nobody_agrees_without_a_rank_that_lives() {
     assert!(
         world
             .engines
-            .iter()
+            .iter_mut()
             .all(|engine| engine.deadline().is_none()),
         "it is over"
     );

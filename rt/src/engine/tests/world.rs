@@ -11,11 +11,13 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, Down, Driver, Failure, LocalRange, Peer, Post, Progress, Sink, Token,
-        WaitOn,
+        Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities, Evidence, Failure,
+        FailureWatch, LocalRange, Peer, Post, Progress, Sink, Token, WaitOn,
     },
+    lacks_abilities,
     loopback::{self, Loopback},
     memory::{Region, RemoteRegion},
+    passes_abilities,
     random::Random,
 };
 
@@ -118,7 +120,7 @@ impl Driver for Lossy {
             if self.gone.contains(&to.0) {
                 return Post::Posted;
             }
-            if !self.knows_peers() || self.net.is_full(self.me, to.0) {
+            if self.net.lost.load(Ordering::Relaxed) || self.net.is_full(self.me, to.0) {
                 return Post::Full(command);
             }
             self.net.posted.fetch_add(1, Ordering::Relaxed);
@@ -163,18 +165,6 @@ impl Driver for Lossy {
         self.inner.give_up(Peer(rank), how)
     }
 
-    fn knows_peers(&self) -> bool {
-        !self.net.lost.load(Ordering::Relaxed)
-    }
-
-    fn connect_many(&mut self, peers: &[Peer]) -> bool {
-        if !peers.is_empty() {
-            let peers = peers.iter().map(|peer| peer.0).collect();
-            self.net.note(Spoken::Will(self.me, peers));
-        }
-        self.net.connects
-    }
-
     fn arm(&mut self) -> Armed {
         self.inner.arm()
     }
@@ -190,13 +180,47 @@ impl Driver for Lossy {
         self.inner.allocate(len)
     }
 
-    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
-        self.inner.allocate_counters(len)
-    }
-
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.net.exposed.fetch_add(1, Ordering::Relaxed);
         self.inner.expose(range)
+    }
+
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+        self.inner.expect(awaited);
+    }
+}
+
+impl DriverAbilities for Lossy {
+    fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead> {
+        if self.net.connects { Some(self) } else { None }
+    }
+
+    fn failure_watch(&mut self) -> Option<&mut dyn FailureWatch> {
+        Some(self)
+    }
+
+    passes_abilities! { inner: event_counters }
+    lacks_abilities! { task_lists, tag_matching, named_slots, mapped_memory, peer_paths, guarded_memory }
+}
+
+impl ConnectAhead for Lossy {
+    fn connect_many(&mut self, peers: &[Peer]) {
+        let peers = peers.iter().map(|peer| peer.0).collect();
+        self.net.note(Spoken::Will(self.me, peers));
+    }
+}
+
+impl FailureWatch for Lossy {
+    fn knows_peers(&mut self) -> bool {
+        !self.net.lost.load(Ordering::Relaxed)
+    }
+
+    fn answers(&mut self, _peer: Peer) -> u64 {
+        0
+    }
+
+    fn evidence(&mut self, _peer: Peer) -> Evidence {
+        Evidence::Unreachable
     }
 }
 

@@ -126,7 +126,7 @@ impl Engine {
     /// Comes to the next fence, or continues an abandoned one. If the abandoned fence is of the other kind, it must be passed
     /// before the requested one begins ([`Gates::Earlier`]).
     pub(crate) fn begin_fence(&mut self, id: WindowId, ending: bool) -> Gates {
-        if !self.driver.caps().counters {
+        if self.driver.event_counters().is_none() {
             return Gates::None;
         }
         self.make_gates(id);

@@ -284,8 +284,10 @@ impl Engine {
             Extent::Growing(_) => None,
         };
         let entrance = Entrance::default();
-        if let Some(key) = key {
-            self.driver.guard(key, entrance.keeper());
+        if let Some(key) = key
+            && let Some(guards) = self.driver.guarded_memory()
+        {
+            guards.guard(key, entrance.keeper());
         }
         let (sig, pieces) = Pieces::new(extent);
         let group = self.core.members(id.context).cloned();
@@ -399,7 +401,8 @@ impl Engine {
         self.reach_counters(id, rank);
         let far = self.core.windows.near(id, rank)?.far.as_mut()?;
         if far.mapped.is_none() && far.key.len > 0 && far.key.len >= far.len {
-            far.mapped = self.driver.reach(Rank(rank), far.key);
+            let memory = self.driver.mapped_memory();
+            far.mapped = memory.and_then(|memory| memory.reach(Rank(rank), far.key));
         }
         Some(far.clone())
     }

@@ -102,12 +102,16 @@ impl Pool {
             .as_ref()
             .is_none_or(|block| block.len() <= self.used)
         {
-            if !driver.caps().counters {
+            if driver.event_counters().is_none() {
                 return None;
             }
             // Without memory for counters, windows use notes and have no fences.
             let block = Counters::new(driver, BLOCK).ok()?;
-            self.stride = if driver.maps() { APART } else { 1 };
+            self.stride = if driver.mapped_memory().is_some() {
+                APART
+            } else {
+                1
+            };
             self.block = Some(block);
             self.used = 0;
         }
@@ -131,7 +135,8 @@ impl Engine {
             return;
         };
         if let Some(gate) = near.gate.as_mut().filter(|gate| gate.mapped.is_none()) {
-            gate.mapped = self.driver.reach_counter(Rank(rank), gate.key);
+            let memory = self.driver.mapped_memory();
+            gate.mapped = memory.and_then(|memory| memory.reach_counter(Rank(rank), gate.key));
         }
         let Some(theirs) = &near.theirs else { return };
         let (posted, completed) = (theirs.posted, theirs.completed);
@@ -139,7 +144,10 @@ impl Engine {
         if ledger.theirs().is_some() || self.core.has_to_count(rank) {
             return;
         }
-        let mut reach = |key| self.driver.reach_counter(Rank(rank), key);
+        let Some(memory) = self.driver.mapped_memory() else {
+            return;
+        };
+        let mut reach = |key| memory.reach_counter(Rank(rank), key);
         if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
             ledger.map(Mapped { posted, completed });
         }

@@ -124,7 +124,7 @@ impl Alive {
         &mut self,
         now: u64,
         waited: &BTreeSet<u32>,
-        answers: impl Fn(u32) -> u64,
+        mut answers: impl FnMut(u32) -> u64,
     ) -> Findings {
         let Self {
             interval, watched, ..

@@ -20,12 +20,8 @@ fn caps() -> Caps {
         one_sided: true,
         atomics: true,
         by_processor: true,
-        counters: false,
-        names: false,
         any_memory: Ok(()),
-        tag_matching: None,
-        triggered_max: 0,
-        combine_max: 0,
+        pins_exposed: false,
         lanes: 1,
         cost: Cost {
             send_ns: 20.0,

@@ -1,0 +1,306 @@
+//! What only some drivers can do: one trait for each ability, handed out by the driver.
+//!
+//! No trait here has methods with defaults, so a wrapper that forgets one does not compile.
+
+use std::{fmt, io, sync::Weak};
+
+use super::{
+    Caps, CellName, Command, Evidence, LocalRange, Offer, Payload, Peer, Post, Taken, Token,
+};
+use crate::{
+    memory::{Region, RemoteRegion},
+    offload::{Counter, RemoteCounter},
+    tags::Tag,
+};
+
+/// Hands out the abilities of a driver: `Some` if it has the ability, which is the only sign of it.
+///
+/// The answers do not change while a driver has peers, so callers may ask once whether an ability is there. A driver names those
+/// that it lacks in [`lacks_abilities!`](crate::lacks_abilities).
+pub trait DriverAbilities {
+    /// Returns the counters of ranks, which peers add to.
+    fn event_counters(&mut self) -> Option<&mut dyn EventCounters>;
+
+    /// Returns task lists, which counters start.
+    fn task_lists(&mut self) -> Option<&mut dyn TaskLists>;
+
+    /// Returns tag matching by the adapter.
+    fn tag_matching(&mut self) -> Option<&mut dyn TagMatching>;
+
+    /// Returns the named slots for short messages.
+    fn named_slots(&mut self) -> Option<&mut dyn NamedSlots>;
+
+    /// Returns access to peers' memory by loads and stores.
+    fn mapped_memory(&mut self) -> Option<&mut dyn MappedMemory>;
+
+    /// Returns what differs from peer to peer.
+    fn peer_paths(&mut self) -> Option<&mut dyn PeerPaths>;
+
+    /// Returns the means to connect to peers before anything is sent to them.
+    fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead>;
+
+    /// Returns what the driver knows of peers that may have failed.
+    fn failure_watch(&mut self) -> Option<&mut dyn FailureWatch>;
+
+    /// Returns the check of accesses to this rank's memory.
+    fn guarded_memory(&mut self) -> Option<&mut dyn GuardedMemory>;
+}
+
+/// Counters of this rank, which [`Command::Count`] and counting puts of peers add to.
+pub trait EventCounters {
+    /// Allocates memory like [`Driver::allocate`](super::Driver::allocate), for counters that tasks wait for.
+    ///
+    /// Those are the counters of [`Counters::for_tasks`](crate::offload::Counters::for_tasks).
+    ///
+    /// An adapter that runs task lists may count elsewhere and write the value here only when it reports the count. A driver may
+    /// also update such counters only in its turns.
+    ///
+    /// # Errors
+    /// The same as for [`Driver::allocate`](super::Driver::allocate).
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region>;
+}
+
+/// Lists of tasks that begin when counters reach thresholds.
+pub trait TaskLists {
+    /// Returns the limits of lists, which never change.
+    fn list_limits(&self) -> ListLimits;
+}
+
+/// Limits of a driver's task lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "written out by each driver with task lists"
+)]
+pub struct ListLimits {
+    /// Most tasks that can wait at a time.
+    pub triggered_max: usize,
+    /// Longest [`Action::Combine`](crate::offload::Action::Combine) that the adapter performs, in bytes. Longer ones are left to
+    /// the rank's processor; 0 means all.
+    pub combine_max: usize,
+}
+
+/// Tag matching by the adapter, which then places bodies where their receiver wants them.
+pub trait TagMatching {
+    /// Returns the shortest body in bytes for which matching by the adapter saves a copy. The answer never changes.
+    fn shortest_body(&mut self) -> usize;
+
+    /// Posts a [`Command::Message`] that may be placed directly in memory that its receiver has [offered](Self::offer) for this
+    /// tag. The message keeps its order with all other messages, whether or not it is placed there.
+    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a>;
+
+    /// Lends memory to the next message that this peer posts with this tag, if header length and body fit the offer.
+    ///
+    /// Returns true if the driver accepted the memory. The driver then owns it until
+    /// [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned) names the token, until
+    /// [`take_back`](Self::take_back) returns true, or until the driver is dropped.
+    ///
+    /// Messages that arrived earlier, or that arrive by another path, are handed to the sink as usual and leave the memory
+    /// untouched.
+    fn offer(&mut self, from: Peer, offer: Offer) -> bool;
+
+    /// Asks for lent memory back. Returns true if it belongs to the caller again. Otherwise
+    /// [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned) will name the token later, even if the
+    /// peer fails.
+    fn take_back(&mut self, token: Token) -> bool;
+}
+
+/// For each peer, a few slots for messages of at most [`CELL_MAX`](super::CELL_MAX) bytes, in which the receiver looks for each
+/// message by its name.
+///
+/// These messages are not ordered with others, and cost a fraction of one.
+pub trait NamedSlots {
+    /// Writes a message to a slot of this peer, and wakes the peer if it sleeps.
+    ///
+    /// Returns false if there is no free slot or no connection yet; the caller must then send the message by other means. A
+    /// message in a slot stays readable after this rank has ended. `again`: `bytes` is identical to the previous message written
+    /// to a slot, for any peer, so the driver may reuse its storage.
+    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8], again: bool) -> bool;
+
+    /// Returns the type signature of the message of this name, if it has arrived.
+    ///
+    /// Returns `None` also while messages that the peer sent before it were not yet handed to a sink.
+    fn peek_cell(&self, from: Peer, name: CellName) -> Option<u64>;
+
+    /// Takes the message of this name, if it has arrived, and frees its slot.
+    ///
+    /// The pieces of the message are handed to `fill`, which returns true if they are what the receiver expects.
+    fn take_cell(
+        &mut self,
+        from: Peer,
+        name: CellName,
+        fill: &mut dyn FnMut(&[Payload<'_>]) -> bool,
+    ) -> Option<Taken>;
+
+    /// Returns the names of all messages of this peer that are in slots now.
+    fn cells_from(&self, from: Peer) -> Vec<CellName>;
+
+    /// Returns true if a message of this peer was not taken from its slot yet, although a message that the peer sent later was
+    /// handed to a sink.
+    ///
+    /// The answer compares counts, so it may be wrong after messages were taken out of order ([`Taken::overtook`]).
+    fn are_cells_behind(&self, from: Peer) -> bool;
+}
+
+/// Peers' memory as mapped into this process.
+///
+/// Words that different ranks write should be in different cache lines if the driver has this ability.
+pub trait MappedMemory {
+    /// Returns a peer's memory as mapped into this process, and the offset in it where the key's range starts.
+    ///
+    /// Loads and stores there are puts and gets without a command. Returns `None` if the driver cannot map the memory, or cannot
+    /// do so yet.
+    fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)>;
+
+    /// Returns a peer's counter as mapped into this process. Adding to it has the effect of a [`Command::Count`] without a
+    /// command.
+    ///
+    /// Returns `None` if the driver cannot map the counter, or cannot do so yet.
+    fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter>;
+}
+
+/// Several paths, of which each peer is reached by one.
+pub trait PeerPaths {
+    /// Returns what the driver can do with this peer, which may be more than it can do with every peer.
+    ///
+    /// That is about single commands: lengths, memory, costs. What must hold for the streams of all peers is in
+    /// [`Driver::caps`](super::Driver::caps): order, reliability, detection of failures.
+    fn caps_to(&self, peer: Peer) -> &Caps;
+
+    /// Returns a key like [`Driver::expose`](super::Driver::expose), but valid for this peer only, so the driver may pick a
+    /// faster path.
+    ///
+    /// Exception: a counting put through such a key may fail with [`BadRange`](super::Failure::BadRange).
+    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion>;
+}
+
+/// Connections that take long, and can be made before they are used.
+pub trait ConnectAhead {
+    /// Starts connecting to all these peers at the same time, because the caller will send something to them.
+    ///
+    /// Never blocks; a connection that fails is reported when it is used.
+    fn connect_many(&mut self, peers: &[Peer]);
+}
+
+/// Helps the caller to detect failed peers, if [`Caps::detects_death`] is false.
+pub trait FailureWatch {
+    /// Returns true if the driver knows where its peers are, and from then on always. Until then messages find no room, so no
+    /// peer can be probed for liveness.
+    fn knows_peers(&mut self) -> bool;
+
+    /// Returns how many of this rank's commands the peer's adapter has acknowledged so far, or 0 if the driver does not count
+    /// them.
+    ///
+    /// A growing count shows that the peer is alive, even if its own messages are delayed behind many others.
+    fn answers(&mut self, peer: Peer) -> u64;
+
+    /// Returns how this driver knows that a peer has failed, and what to check if it knows more than that the peer is
+    /// unreachable.
+    fn evidence(&mut self, peer: Peer) -> Evidence;
+}
+
+/// Checks accesses to memory that only a bug in the program can lead to. Real adapters cannot check them.
+pub trait GuardedMemory {
+    /// Has `keeper` asked before a command of a peer touches this memory of this rank. If it forbids the access, the driver
+    /// panics.
+    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>);
+}
+
+/// Knows at every moment which ranks may access some memory of this rank.
+pub trait Doorkeeper: Send + Sync + fmt::Debug {
+    /// Returns true if commands of `origin` may access the memory now.
+    fn lets_in(&self, origin: Peer) -> bool;
+}
+
+/// What a driver will be able to do once it is connected, for callers that decide before that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "written out by each prepared driver"
+)]
+pub struct AbilitySummary {
+    /// True if the driver has [`EventCounters`].
+    pub counters: bool,
+    /// Limits of [`TaskLists`], if the driver has them.
+    pub lists: Option<ListLimits>,
+    /// Shortest body for [`TagMatching`], if the driver has that.
+    pub tags: Option<usize>,
+    /// True if the driver has [`ConnectAhead`].
+    pub connects: bool,
+}
+
+/// Writes methods of [`DriverAbilities`] that return `None`.
+///
+/// ```
+/// use ripstop_fabric::{driver::{DriverAbilities, EventCounters}, lacks_abilities};
+///
+/// struct Plain;
+///
+/// impl DriverAbilities for Plain {
+///     lacks_abilities! {
+///         event_counters, task_lists, tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch,
+///         guarded_memory,
+///     }
+/// }
+///
+/// assert!(Plain.event_counters().is_none());
+/// ```
+#[macro_export]
+macro_rules! lacks_abilities {
+    ($($accessor:ident),+ $(,)?) => {
+        $($crate::ability_method! { [] $accessor })+
+    };
+}
+
+/// Writes methods of [`DriverAbilities`] that return those of the driver in a field of this
+/// wrapper: `passes_abilities! { FIELD: ACCESSOR, ACCESSOR }`.
+#[macro_export]
+macro_rules! passes_abilities {
+    ($driver:ident: $($accessor:ident),+ $(,)?) => {
+        $($crate::ability_method! { [$driver] $accessor })+
+    };
+}
+
+/// Writes one method for the two macros above.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! ability_method {
+    ($how:tt event_counters) => {
+        $crate::ability_method! { $how event_counters EventCounters }
+    };
+    ($how:tt task_lists) => {
+        $crate::ability_method! { $how task_lists TaskLists }
+    };
+    ($how:tt tag_matching) => {
+        $crate::ability_method! { $how tag_matching TagMatching }
+    };
+    ($how:tt named_slots) => {
+        $crate::ability_method! { $how named_slots NamedSlots }
+    };
+    ($how:tt mapped_memory) => {
+        $crate::ability_method! { $how mapped_memory MappedMemory }
+    };
+    ($how:tt peer_paths) => {
+        $crate::ability_method! { $how peer_paths PeerPaths }
+    };
+    ($how:tt connect_ahead) => {
+        $crate::ability_method! { $how connect_ahead ConnectAhead }
+    };
+    ($how:tt failure_watch) => {
+        $crate::ability_method! { $how failure_watch FailureWatch }
+    };
+    ($how:tt guarded_memory) => {
+        $crate::ability_method! { $how guarded_memory GuardedMemory }
+    };
+    ([] $accessor:ident $ability:ident) => {
+        fn $accessor(&mut self) -> Option<&mut dyn $crate::driver::$ability> {
+            None
+        }
+    };
+    ([$driver:ident] $accessor:ident $ability:ident) => {
+        #[inline]
+        fn $accessor(&mut self) -> Option<&mut dyn $crate::driver::$ability> {
+            self.$driver.$accessor()
+        }
+    };
+}
