@@ -85,8 +85,8 @@ pub enum Command<'a> {
     /// Keep a list of tasks, and begin each task when its counters have reached their thresholds.
     ///
     /// Tasks that become ready at the same time begin in list order. A list is posted whole or not at all: it is `Full` while
-    /// more than [`ListLimits::triggered_max`](super::ListLimits::triggered_max) tasks would be waiting. A list longer than that is a mistake
-    /// of the caller. Tasks that are ready when posted do not count as waiting.
+    /// more than [`ListLimits::triggered_max`](super::ListLimits::triggered_max) tasks would be waiting. A list longer than that
+    /// is a mistake of the caller. Tasks that are ready when posted do not count as waiting.
     ///
     /// The caller must keep the memory that tasks touch alive until counters show that they are done, or until
     /// [`Sink::failed`](super::Sink::failed).

@@ -268,8 +268,8 @@ impl Driver for NearFar {
             .expect(&mut || awaited().into_iter().filter_map(near).collect());
     }
 
-    /// Tells both drivers. What shared memory has in flight to a neighbor ends when the neighbor stops copying, because memory may
-    /// be written until then.
+    /// Tells both drivers. What shared memory has in flight to a neighbor ends when the neighbor stops copying, because it may
+    /// write to memory until then.
     fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
         if let Some(place) = self.place(peer)
             && !self.nodes.is_me(place)
