@@ -432,14 +432,14 @@ fn assemble(
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
     let has_cells = driver.named_slots().is_some();
     let in_cells = |bytes: usize| u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0);
-    let within_node = driver.caps_to(Peer(boot.rank));
+    let within_node = driver.caps_to(Peer(boot.rank)).clone();
     let choices = Choices {
         boot: boot.found,
         fabric: driver.caps().name,
         reactor: backend.name(),
         reactor_why: why,
         paths: paths.to_string(),
-        single_copy: within_node.any_memory.clone(),
+        single_copy: within_node.any_memory,
         by_processor: within_node.by_processor,
         cost,
         cost_inside,

@@ -165,7 +165,8 @@ impl Counter {
         Self { fenced, ..self }
     }
 
-    /// Adds to a counter of a peer that this process maps. Returns true if the owner must be woken, which a [`Command::Count`](crate::driver::Command::Count) of 0 does.
+    /// Adds to a counter of a peer that this process maps. Returns true if the owner must be woken, which a
+    /// [`Command::Count`](crate::driver::Command::Count) of 0 does.
     #[inline]
     #[must_use]
     pub fn add(&self, by: u64) -> bool {
