@@ -71,6 +71,7 @@ pub struct Turn {
 
 impl Turn {
     /// Returns the next position, for a collective that begins before any with a later position.
+    #[inline]
     #[track_caller]
     pub(crate) fn reserve(comm: &Comm) -> Self {
         Self {
