@@ -31,8 +31,12 @@ impl GivenArguments {
             let known = declared(help).find(|(known, _)| *known == name);
             let (_, value) = known.ok_or_else(|| {
                 let meant = nearest(&name, declared(help).map(|(known, _)| known));
-                let meant = meant.map_or(String::new(), |meant| format!(": did you mean {meant}?"));
-                format!("there is no argument {name}{meant}; see --help")
+                meant.map_or_else(
+                    || format!("there is no argument {name}; see --help"),
+                    |meant| {
+                        format!("there is no argument {name}: did you mean {meant}? See --help")
+                    },
+                )
             })?;
             let text = match value {
                 Some(value) => args
