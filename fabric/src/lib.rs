@@ -25,6 +25,7 @@ pub mod lanes;
 pub mod late;
 pub mod loopback;
 pub mod memory;
+pub mod mirror;
 pub mod nearfar;
 pub mod offload;
 pub mod portals;

@@ -14,6 +14,7 @@ use crate::{
 pub static PROVIDERS: &[&dyn Provider] = &[
     &ShmProvider,
     &LoopbackProvider,
+    &crate::mirror::MirrorProvider,
     &PortalsProvider,
     &VerbsProvider,
 ];

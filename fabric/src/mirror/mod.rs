@@ -1,0 +1,328 @@
+//! A second driver like the loopback, to show what adding a driver takes: this folder, a `pub mod`, and a line in the registry.
+
+mod mailbox;
+mod provider;
+
+use std::{io, sync::Arc};
+
+use self::mailbox::{Event, Mailbox};
+pub use self::provider::MirrorProvider;
+use crate::{
+    driver::{
+        Armed, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Peer, Post, Progress, Sink,
+        WaitOn,
+    },
+    memory::{Region, RemoteRegion, WeakRegion},
+    offload::{CELL_LEN, Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
+};
+
+/// A rank of a world of mirrors, made by [`world`].
+#[derive(Debug)]
+pub struct Mirror {
+    me: Peer,
+    world: Arc<[Mailbox]>,
+    watches: Watches,
+    caps: Caps,
+}
+
+/// Creates a world of `ranks` ranks, which can reach each other and no other ranks. Each may be moved to its own thread.
+///
+/// # Panics
+/// If the process has no file descriptors left, because each rank has one to sleep on.
+#[must_use]
+pub fn world(ranks: u32) -> Vec<Mirror> {
+    let world: Arc<[Mailbox]> = (0..ranks).map(|_| Mailbox::new()).collect();
+    (0..ranks)
+        .map(|rank| Mirror {
+            me: Peer(rank),
+            world: Arc::clone(&world),
+            watches: Watches::new(),
+            caps: caps(),
+        })
+        .collect()
+}
+
+impl Driver for Mirror {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        let room = match &command {
+            Command::Message { to, header, body } => self.send(*to, header, body),
+            Command::Count { to, counter, by } => {
+                self.count(*to, *counter, *by);
+                true
+            }
+            Command::Watch {
+                counter,
+                threshold,
+                token,
+            } => {
+                self.watches.add(counter, *threshold, *token);
+                true
+            }
+            Command::Unwatch { token } => {
+                self.watches.remove(*token);
+                true
+            }
+            Command::List { .. } | Command::Cancel { .. } | Command::Forget { .. } => {
+                panic!("{NO_LISTS}")
+            }
+            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
+            Command::Withdraw { .. } => true,
+            Command::Put { token, .. }
+            | Command::Get { token, .. }
+            | Command::Atomic { token, .. } => self.mailbox(self.me).push(self.me, || {
+                self.one_sided(&command)
+                    .unwrap_or_else(|why| Event::Failed(*token, why))
+            }),
+        };
+        if room {
+            Post::Posted
+        } else {
+            Post::Full(command)
+        }
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        self.mailbox(self.me).disarm();
+        let mut events = 0;
+        while let Some(token) = self.watches.pop_reached() {
+            sink.reached(token);
+            events += 1;
+        }
+        // The sink is never called with the mailbox locked, so that other ranks can post meanwhile.
+        while events < budget
+            && let Some(event) = self.mailbox(self.me).pop()
+        {
+            event.hand_to(sink);
+            events += 1;
+        }
+        if events > 0 {
+            self.call_refused();
+        }
+        Progress { events }
+    }
+
+    fn arm(&mut self) -> Armed {
+        // Arm first: a count that arrives after the check then finds the mailbox armed.
+        if self.mailbox(self.me).arm() && !self.watches.is_reached() {
+            Armed::Ready
+        } else {
+            Armed::Busy
+        }
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        vec![WaitOn::Fd(self.mailbox(self.me).bell())]
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        let region = Region::create("ripstop-mirror", len, true)?;
+        let mut state = self.mailbox(self.me).lock();
+        state.regions.retain(|_, region| region.upgrade().is_some());
+        let name = state.region_next;
+        state.region_next += 1;
+        state.regions.insert(name, region.downgrade());
+        Ok(region)
+    }
+
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        let state = self.mailbox(self.me).lock();
+        state
+            .regions
+            .iter()
+            .find_map(|(name, region)| key_to(self.me, *name, &region.upgrade()?, range))
+    }
+}
+
+impl Mirror {
+    /// Posts a message. Returns false if there was no room.
+    fn send(&self, to: Peer, header: &[u8], body: &[u8]) -> bool {
+        check_length("header", header.len(), HEADER_MAX);
+        check_length("body", body.len(), BODY_MAX);
+        self.mailbox(to).push(self.me, || Event::Message {
+            from: self.me,
+            header: header.into(),
+            body: body.into(),
+        })
+    }
+
+    fn one_sided(&self, command: &Command<'_>) -> Result<Event, Failure> {
+        match *command {
+            Command::Put {
+                to,
+                from,
+                into,
+                count,
+                token,
+            } => {
+                let (region, offset) = self.target(to, into, from.len())?;
+                let counter = count.map(|key| self.counter(to, key)).transpose()?;
+                region.copy_in(offset, from);
+                if counter.is_some_and(|counter| counter.add(1)) {
+                    self.mailbox(to).wake();
+                }
+                Ok(Event::Complete(token))
+            }
+            Command::Get {
+                to,
+                from,
+                into,
+                token,
+            } => {
+                let (region, offset) = self.target(to, from, into.len())?;
+                region.copy_out(offset, into);
+                Ok(Event::Complete(token))
+            }
+            Command::Atomic { to, at, op, token } => {
+                let (region, offset) = self.target(to, at, size_of::<u64>())?;
+                let aligned = offset.is_multiple_of(size_of::<u64>());
+                aligned
+                    .then(|| Event::Fetched(token, op.apply(region.atomic_u64(offset))))
+                    .ok_or(Failure::BadRange)
+            }
+            _ => unreachable!("{command:?} is not one-sided"),
+        }
+    }
+
+    /// Adds to a counter, unless its owner has closed or freed it.
+    fn count(&self, to: Peer, key: RemoteCounter, by: u64) {
+        if self.counter(to, key).is_ok_and(|counter| counter.add(by)) {
+            self.mailbox(to).wake();
+        }
+    }
+
+    fn counter(&self, of: Peer, key: RemoteCounter) -> Result<Counter, Failure> {
+        let cell = key.cell().ok_or(Failure::BadRange)?;
+        let (region, offset) = self.target(of, cell, CELL_LEN)?;
+        Ok(Counter::in_region(region, offset))
+    }
+
+    /// Returns the region of which `key` grants `len` bytes, and the offset where they start.
+    fn target(&self, to: Peer, key: RemoteRegion, len: usize) -> Result<(Region, usize), Failure> {
+        let state = self.mailbox(to).lock();
+        if state.closed {
+            return Err(Failure::PeerDown);
+        }
+        let region = state
+            .regions
+            .get(&key_name(key))
+            .and_then(WeakRegion::upgrade)
+            .ok_or(Failure::BadRange)?;
+        let [offset, granted, whole] =
+            [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let inside = offset <= region.len() && len <= region.len() - offset;
+        let ours = key.kind == KIND && key.owner == to.0 && whole == region.len();
+        if inside && ours && granted == len {
+            Ok((region, offset))
+        } else {
+            Err(Failure::BadRange)
+        }
+    }
+
+    /// Wakes the ranks that found our mailbox full.
+    fn call_refused(&self) {
+        for peer in self.mailbox(self.me).take_refused() {
+            self.mailbox(peer).nudge();
+        }
+    }
+
+    fn mailbox(&self, of: Peer) -> &Mailbox {
+        let index = usize::try_from(of.0).unwrap_or(usize::MAX);
+        self.world
+            .get(index)
+            .unwrap_or_else(|| panic!("rank {} in a world of {}", of.0, self.world.len()))
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() {
+            Down::Failed
+        } else {
+            Down::Finished
+        };
+        self.mailbox(self.me).close();
+        for peer in self.world.iter() {
+            peer.deliver(Event::Down(self.me, how));
+        }
+    }
+}
+
+fn check_length(what: &str, len: usize, max: usize) {
+    assert!(
+        len <= max,
+        "a message {what} of {len} bytes; the longest is {max}: ask `Caps`"
+    );
+}
+
+/// Returns a key to `range`, if that is inside `region`.
+fn key_to(owner: Peer, name: u64, region: &Region, range: LocalRange) -> Option<RemoteRegion> {
+    let offset = range
+        .start()
+        .addr()
+        .get()
+        .checked_sub(region.start().addr().get())?;
+    let inside = offset <= region.len() && range.len() <= region.len() - offset;
+    let [id, generation] = bytemuck::cast(name);
+    let [whole, base, len] = [region.len(), offset, range.len()].map(|n| n as u64);
+    inside.then_some(RemoteRegion {
+        kind: KIND,
+        owner: owner.0,
+        id,
+        generation,
+        whole,
+        base,
+        len,
+    })
+}
+
+fn key_name(key: RemoteRegion) -> u64 {
+    bytemuck::cast([key.id, key.generation])
+}
+
+fn caps() -> Caps {
+    Caps {
+        name: "mirror",
+        inline_max: INLINE_MAX,
+        header_max: HEADER_MAX,
+        body_max: BODY_MAX,
+        ordered: true,
+        reliable: true,
+        detects_death: true,
+        shares_memory: true,
+        eager_max: None,
+        one_sided: true,
+        atomics: true,
+        by_processor: true,
+        counters: true,
+        names: false,
+        any_memory: Err("mirror reaches only memory that it allocated".to_owned()),
+        tag_matching: None,
+        triggered_max: 0,
+        combine_max: 0,
+        lanes: 1,
+        cost: Cost {
+            send_ns: 100.0,
+            recv_ns: 100.0,
+            latency_ns: 100.0,
+            copy_ns_per_kib: 50.0,
+            message_ns_per_kib: 100.0,
+            get_ns: 100.0,
+            get_ns_per_kib: 50.0,
+            put_ns: 100.0,
+            put_ns_per_kib: 50.0,
+            expose_ns: 100.0,
+        },
+    }
+}
+
+/// [`RemoteRegion::kind`] of our keys.
+const KIND: u32 = 0x100b;
+
+/// All messages here travel in a buffer. The limits are those of a typical fabric, so that protocols take their usual paths.
+const INLINE_MAX: usize = 64;
+const HEADER_MAX: usize = 128;
+const BODY_MAX: usize = 64 << 10;
