@@ -25,7 +25,6 @@ pub mod lanes;
 pub mod late;
 pub mod loopback;
 pub mod memory;
-pub mod mirror;
 pub mod nearfar;
 pub mod offload;
 pub mod portals;

@@ -14,7 +14,6 @@ use crate::{
 pub static PROVIDERS: &[&dyn Provider] = &[
     &ShmProvider,
     &LoopbackProvider,
-    &crate::mirror::MirrorProvider,
     &PortalsProvider,
     &VerbsProvider,
 ];
