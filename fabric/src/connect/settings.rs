@@ -28,7 +28,6 @@ pub static PATTERN: DriverSetting = DriverSetting {
 };
 
 /// Returns the scheme that a value of [`CONNECT`] names, and `Some(None)` for `auto`.
-#[expect(clippy::option_option, reason = "no value, `auto`, or a value")]
 #[must_use]
 pub fn scheme(value: &str) -> Option<Option<Scheme>> {
     Some(match value {

@@ -126,10 +126,7 @@ impl Prepared {
         let prepared = Self {
             places: ground.open_rails()?,
             speeds: rails::speeds(&config.interfaces),
-            caps: Caps {
-                eager_max: config.compat.is_some().then_some(body_max),
-                ..caps(&ground.ni, body_max, ground.rails.len())
-            },
+            caps: caps_of(&config, &ground, body_max),
             abilities: abilities(&ground.ni, tags),
             alarm: Timer::new()?,
             ground,
@@ -194,6 +191,14 @@ impl Prepared {
         let word = first.board.atomic_u64(probe + 8).swap(0, RELAXED);
         let wrong = wrong.or_else(|| (word != WORD).then_some("the data"));
         wrong.map_or(Ok(()), |what| Err(unlike(&ni, what)))
+    }
+}
+
+/// Returns the capabilities. The layouts of others fix the longest eager message.
+fn caps_of(config: &PortalsConfig, ground: &Ground, body_max: usize) -> Caps {
+    Caps {
+        eager_max: config.compat.is_some().then_some(body_max),
+        ..caps(&ground.ni, body_max, ground.rails.len())
     }
 }
 

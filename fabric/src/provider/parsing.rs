@@ -24,7 +24,6 @@ pub fn within<T: FromStr + PartialOrd>(range: RangeInclusive<T>, value: &str) ->
 }
 
 /// Returns `Some(None)` for `auto`; `read` parses all other values.
-#[expect(clippy::option_option, reason = "no value, `auto`, or a value")]
 #[must_use]
 pub fn or_auto<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
     if value == "auto" {
