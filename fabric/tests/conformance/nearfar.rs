@@ -11,6 +11,7 @@ use ripstop_fabric::{
     loopback::{self, Loopback},
     memory::RemoteRegion,
     nearfar::{NearFar, NearFarConfig},
+    registry::FabricSelection,
     shm::{Board, Node, Shm, ShmConfig, Wake},
 };
 
@@ -45,8 +46,11 @@ fn joined(
 ) -> Vec<Box<dyn Driver>> {
     let size = far.len() as u32;
     let board = Board::create(size).unwrap();
+    let network = far.first().map_or("", |one| one.caps().name);
+    let name = FabricSelection::combined().find(|name| name.ends_with(network));
     let join = |(rank, far)| {
         let config = NearFarConfig {
+            name: name.unwrap_or("shm+network"),
             together,
             loopback,
             ..config(&board, rank)
