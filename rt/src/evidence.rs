@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use crate::group::WorldRank;
 use ripstop_fabric::driver::Evidence;
 
 /// How the failure of a rank is known; part of [`ErrorKind::PeerFailed`](crate::ErrorKind::PeerFailed).
@@ -69,7 +70,7 @@ pub(crate) struct KnownFailures {
     noted: Mutex<Option<Box<Noted>>>,
 }
 
-type Noted = BTreeMap<u32, FailureEvidence>;
+type Noted = BTreeMap<WorldRank, FailureEvidence>;
 
 impl KnownFailures {
     pub(crate) fn new(sees_processes: bool) -> Self {
@@ -80,7 +81,7 @@ impl KnownFailures {
     }
 
     /// Records the evidence for a rank. Only the first one is kept; returns true if this is it.
-    pub(crate) fn note(&self, rank: u32, how: FailureEvidence) -> bool {
+    pub(crate) fn note(&self, rank: WorldRank, how: FailureEvidence) -> bool {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let noted = noted.get_or_insert_default();
         let first = !noted.contains_key(&rank);
@@ -93,7 +94,7 @@ impl KnownFailures {
         let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let known = u32::try_from(rank)
             .ok()
-            .and_then(|rank| noted.as_ref()?.get(&rank).cloned());
+            .and_then(|rank| noted.as_ref()?.get(&WorldRank(rank)).cloned());
         known.unwrap_or(if self.sees_processes {
             FailureEvidence::Ended
         } else {

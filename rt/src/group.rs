@@ -5,6 +5,9 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+/// A rank of the job, as drivers number it. Ranks of a communicator are a `usize`.
+pub(crate) use ripstop_fabric::driver::Peer as WorldRank;
+
 /// The members of a communicator, in rank order. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Group {
@@ -17,16 +20,16 @@ pub(crate) enum Group {
 /// A group with an explicit list of members.
 #[derive(Debug)]
 pub(crate) struct Listed {
-    world: Box<[u32]>,
+    world: Box<[WorldRank]>,
     /// World rank and local rank of each member, sorted by world rank.
-    by_world: Box<[(u32, usize)]>,
+    by_world: Box<[(WorldRank, usize)]>,
     /// Cached result of `in_a_row`, for the nodes of this job.
     in_a_row: OnceLock<usize>,
 }
 
 impl Group {
-    pub(crate) fn new(world: Vec<u32>) -> Self {
-        if world.iter().zip(0..).all(|(&rank, index)| rank == index) {
+    pub(crate) fn new(world: Vec<WorldRank>) -> Self {
+        if world.iter().zip(0..).all(|(rank, index)| rank.0 == index) {
             let size = u32::try_from(world.len()).expect("as many as there are world ranks");
             return Self::First(size);
         }
@@ -58,18 +61,21 @@ impl Group {
     }
 
     #[inline]
-    pub(crate) fn world_of(&self, rank: usize) -> Option<u32> {
+    pub(crate) fn world_of(&self, rank: usize) -> Option<WorldRank> {
         match self {
-            Self::First(size) => u32::try_from(rank).ok().filter(|rank| rank < size),
+            Self::First(size) => {
+                let rank = u32::try_from(rank).ok();
+                rank.filter(|rank| rank < size).map(WorldRank)
+            }
             Self::Listed(listed) => listed.world.get(rank).copied(),
         }
     }
 
     /// Returns the rank in this group of a world rank. O(1) if members are world ranks in order, otherwise O(log size).
     #[inline]
-    pub(crate) fn local_of(&self, world: u32) -> Option<usize> {
+    pub(crate) fn local_of(&self, world: WorldRank) -> Option<usize> {
         match self {
-            Self::First(size) => (world < *size).then_some(world as usize),
+            Self::First(size) => (world.0 < *size).then_some(world.0 as usize),
             Self::Listed(listed) => {
                 let by_world = &listed.by_world;
                 let at = by_world.binary_search_by_key(&world, |&(world, _)| world);
@@ -78,12 +84,12 @@ impl Group {
         }
     }
 
-    pub(crate) fn contains(&self, world: u32) -> bool {
+    pub(crate) fn contains(&self, world: WorldRank) -> bool {
         self.local_of(world).is_some()
     }
 
     /// Returns the world ranks of the members, in rank order.
-    pub(crate) fn members(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn members(&self) -> impl Iterator<Item = WorldRank> + '_ {
         (0..self.len()).filter_map(|rank| self.world_of(rank))
     }
 
@@ -96,7 +102,7 @@ impl Group {
             Self::First(size) => per_node.min(*size) as usize,
             Self::Listed(listed) => *listed
                 .in_a_row
-                .get_or_init(|| even_rows(self.members().map(|rank| rank / per_node))),
+                .get_or_init(|| even_rows(self.members().map(|rank| rank.0 / per_node))),
         }
     }
 }
@@ -122,11 +128,12 @@ fn even_rows(kinds: impl Iterator<Item = u32>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::Group;
+    use super::{Group, WorldRank};
 
     #[test]
     fn a_group_knows_its_members_both_ways() {
         for world in [vec![0, 1, 2, 3], vec![5, 2, 9], vec![0, 2], vec![]] {
+            let world: Vec<_> = world.into_iter().map(WorldRank).collect();
             let group = Group::new(world.clone());
             assert_eq!(group.members().collect::<Vec<_>>(), world);
             for (rank, &member) in world.iter().enumerate() {
@@ -134,13 +141,16 @@ mod tests {
                 assert_eq!(group.world_of(rank), Some(member));
             }
             assert_eq!(group.world_of(world.len()), None);
-            assert!(!group.contains(77));
+            assert!(!group.contains(WorldRank(77)));
         }
     }
 
     #[test]
     fn rows_are_those_of_members_on_one_node_if_all_nodes_have_as_many() {
-        let rows = |members: &[u32]| Group::new(members.to_vec()).in_a_row(4);
+        let rows = |members: &[u32]| {
+            let members = members.iter().copied().map(WorldRank);
+            Group::new(members.collect()).in_a_row(4)
+        };
         assert_eq!([rows(&[0, 1, 2]), rows(&[0, 1, 2, 3, 4, 5])], [3, 4]);
         assert_eq!(
             [rows(&[5]), rows(&[7, 4, 5]), rows(&[2, 3, 6, 7, 9])],

@@ -10,7 +10,7 @@ use std::{
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::{CELL_MAX, Driver, Peer},
+    driver::{CELL_MAX, Driver},
     hook::{Hook, Plan},
     shm::Board,
 };
@@ -27,6 +27,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     executor,
     fabrics::{self, Opening},
+    group::WorldRank,
     leaving,
     offload::MOVED_MAX,
     reactor::{self, Agent, Backend},
@@ -432,7 +433,7 @@ fn assemble(
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
     let has_cells = driver.named_slots().is_some();
     let in_cells = |bytes: usize| u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0);
-    let within_node = driver.caps_to(Peer(boot.rank)).clone();
+    let within_node = driver.caps_to(WorldRank(boot.rank)).clone();
     let choices = Choices {
         boot: boot.found,
         fabric: driver.caps().name,
@@ -450,7 +451,7 @@ fn assemble(
     };
     let crowded = is_crowded(boot.node.ranks.len(), processors);
     let setup = EngineSetup {
-        rank: boot.rank,
+        rank: WorldRank(boot.rank),
         size: boot.size,
         paths,
         store: settings.store(),
@@ -462,7 +463,7 @@ fn assemble(
     };
     board.publish_cpu(boot.on_node());
     let place = Place {
-        rank: boot.rank,
+        rank: WorldRank(boot.rank),
         size: boot.size,
         node: boot.node.leader(),
         board: Some((board, boot.on_node())),

@@ -1,8 +1,8 @@
 //! How ranks reach each other, according to their driver and their launcher.
 
-use ripstop_fabric::driver::{Cost, Driver, Peer};
+use ripstop_fabric::driver::{Cost, Driver};
 
-use crate::{boot::Boot, proto::path::Paths, settings::Settings};
+use crate::{boot::Boot, group::WorldRank, proto::path::Paths, settings::Settings};
 
 /// How ranks reach each other.
 pub(crate) struct Ways {
@@ -19,9 +19,10 @@ pub(crate) struct Ways {
 
 impl Ways {
     pub(crate) fn of(driver: &mut dyn Driver, boot: &Boot, settings: &Settings) -> Self {
-        let here = driver.caps_to(Peer(boot.rank)).clone();
+        let here = driver.caps_to(WorldRank(boot.rank)).clone();
         // A driver reaches all ranks alike, or those that share memory with this one by another way than the others.
-        let is_near = |rank: &u32| driver.caps_to(Peer(*rank)).shares_memory == here.shares_memory;
+        let is_near =
+            |rank: &u32| driver.caps_to(WorldRank(*rank)).shares_memory == here.shares_memory;
         let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
         let within = Paths::new(&here, settings);
         let two = driver.caps().shares_memory != here.shares_memory;
@@ -31,10 +32,13 @@ impl Ways {
             Vec::new()
         };
         let far = (0..boot.size).find(|rank| near.binary_search(rank).is_err());
-        let far = far.filter(|_| two).map(|rank| driver.caps_to(Peer(rank)));
+        let far = far
+            .filter(|_| two)
+            .map(|rank| driver.caps_to(WorldRank(rank)));
         let (paths, cost) = match far {
             Some(caps) => {
-                let paths = Paths::new(caps, settings).with_nearer(near, within);
+                let paths = Paths::new(caps, settings)
+                    .with_nearer(near.into_iter().map(WorldRank).collect(), within);
                 (paths, caps.cost)
             }
             None => (within, here.cost),

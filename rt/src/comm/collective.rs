@@ -38,7 +38,11 @@ impl Comm {
     async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
         proceed().await;
         let (rank, size) = (self.rank(), self.size());
-        let world = |rank| self.group().world_of(rank).unwrap_or_default() as usize;
+        let world = |rank| {
+            self.group()
+                .world_of(rank)
+                .map_or(0, |world| world.0 as usize)
+        };
         let (mut distance, mut said) = (1, word);
         let (mut failed, mut lost) = (None, None);
         while distance < size {

@@ -47,7 +47,7 @@ use crate::{
     engine::WindowId,
     error::{Error, ErrorKind, Known, Result},
     executor::{self, JoinHandle},
-    group::Group,
+    group::{Group, WorldRank},
     shared::Shared,
 };
 
@@ -143,7 +143,7 @@ impl Comm {
     pub(crate) fn world(shared: Arc<Shared>) -> Self {
         let (rank, size) = (shared.place.rank, shared.place.size);
         let collectives = Arc::clone(&shared.on_world);
-        Self::counting(shared, WORLD, rank, Group::First(size), None, collectives)
+        Self::counting(shared, WORLD, rank.0, Group::First(size), None, collectives)
     }
 
     /// Returns this rank's handle of a new communicator; `made` is the source line that makes it.
@@ -256,7 +256,7 @@ impl Comm {
 
     /// Returns the world rank of `rank`, or an `InvalidArgument` error that names the argument.
     #[inline]
-    pub(crate) fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<u32> {
+    pub(crate) fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<WorldRank> {
         self.inner.group.world_of(rank).ok_or_else(|| {
             let size = self.size();
             let sentence = format!("`{name}` is rank {rank}, and there are ranks 0..{size}");
@@ -311,7 +311,7 @@ impl Comm {
         let local = |rank: usize| {
             u32::try_from(rank)
                 .ok()
-                .and_then(|rank| self.group().local_of(rank))
+                .and_then(|rank| self.group().local_of(WorldRank(rank)))
                 .unwrap_or(rank)
         };
         if let ErrorKind::PeerFinished { rank } | ErrorKind::Aborted { rank } = kind {

@@ -125,7 +125,7 @@ impl Comm {
         group.len() <= near.len()
             && group
                 .members()
-                .all(|rank| near.binary_search(&rank).is_ok())
+                .all(|rank| near.binary_search(&rank.0).is_ok())
     }
 
     /// Begins a collective in its reserved position. `refused` is the reason if this rank must not run it.
@@ -311,7 +311,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
             let known = |engine: &mut Engine| engine.core.disagreement(comm.id() + 1);
             if let Some((ranks, said)) = comm.shared().with(known) {
-                [*rank, *other] = ranks.map(|rank| rank as usize);
+                [*rank, *other] = ranks.map(|rank| rank.0 as usize);
                 *calls = said;
             }
         }

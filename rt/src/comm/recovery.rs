@@ -131,7 +131,8 @@ impl Comm {
     /// Makes the communicator of the members that are not in `down`, with a context id that is free on all of them.
     fn without(&self, down: &Ranks, ctx: u32, at: &'static Location<'static>) -> Result<Self> {
         if down.contains(self.rank()) {
-            let rank = self.group().world_of(self.rank()).unwrap_or_default() as usize;
+            let rank = self.group().world_of(self.rank());
+            let rank = rank.map_or(0, |world| world.0 as usize);
             return Err(self.error("shrink", ErrorKind::peer_failed(rank), None, None));
         }
         let before = (0..self.rank()).filter(|rank| !down.contains(*rank));

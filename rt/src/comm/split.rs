@@ -73,7 +73,7 @@ impl Comm {
             .map(|&(rank, [_, _, key])| (key, rank))
             .collect();
         members.sort_unstable();
-        let world: Vec<u32> = members
+        let world: Vec<_> = members
             .iter()
             .filter_map(|&(_, rank)| self.group().world_of(rank))
             .collect();

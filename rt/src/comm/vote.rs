@@ -140,7 +140,7 @@ impl Comm {
     fn in_world(&self, kind: &ErrorKind) -> ErrorKind {
         let world = |rank: &usize| {
             let world = self.group().world_of(*rank);
-            world.map_or(usize::MAX, |rank| rank as usize)
+            world.map_or(usize::MAX, |rank| rank.0 as usize)
         };
         match kind {
             ErrorKind::PeerFailed { rank, .. } => ErrorKind::peer_failed(world(rank)),

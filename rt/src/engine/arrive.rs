@@ -2,7 +2,7 @@
 //!
 //! All headers are checked. A message with a header of the wrong length, an unknown kind or a stale name is counted and dropped.
 
-use ripstop_fabric::driver::{Down, Failure, Payload, Peer as Rank, Sink, Token};
+use ripstop_fabric::driver::{Down, Failure, Payload, Sink, Token};
 
 use super::{
     Core, Wanted,
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
+    group::WorldRank,
     ops::{Landed, Life},
     proto::{
         channel::Verdict,
@@ -25,12 +26,11 @@ use crate::{
 
 impl Sink for Core {
     #[inline]
-    fn message(&mut self, from: Rank, header: &[u8], body: Payload<'_>) {
+    fn message(&mut self, rank: WorldRank, header: &[u8], body: Payload<'_>) {
         let Some((kind, base)) = wire::read_base(header) else {
             self.refused += 1;
             return;
         };
-        let rank = from.0;
         if self.watches && !self.hear(rank, kind, header) {
             return;
         }
@@ -40,7 +40,7 @@ impl Sink for Core {
         }
     }
 
-    fn placed(&mut self, token: Token, from: Rank, header: &[u8], body: Payload<'_>) {
+    fn placed(&mut self, token: Token, from: WorldRank, header: &[u8], body: Payload<'_>) {
         let op = OpId::unpack(token.0);
         // The driver placed the message into the buffer of `op`. If it matches `op`, it is received like any other message. If it
         // belongs to another receive, it is copied out before anything else is written to this buffer.
@@ -90,7 +90,7 @@ impl Sink for Core {
         self.moving -= 1;
         let op = OpId::unpack(token.0);
         let Some(slot) = self.ops.get(op) else { return };
-        let partner = slot.life.partner(&slot.about).unwrap_or_default();
+        let partner = slot.life.partner(&slot.about).unwrap_or(WorldRank(0));
         let way = match &slot.life {
             Life::Landing(landing) if landing.fragments => return,
             Life::Landing(landing) if landing.shared => Way::Share,
@@ -130,11 +130,11 @@ impl Sink for Core {
         self.programs.hear(token, program::Heard::Triggered);
     }
 
-    fn peer_down(&mut self, peer: Rank, why: Down) {
+    fn peer_down(&mut self, peer: WorldRank, why: Down) {
         if let Some(liveness) = self.liveness.as_mut().filter(|_| why == Down::Failed) {
-            liveness.lost.push(peer.0);
+            liveness.lost.push(peer);
         }
-        self.hear_of_end(peer.0, why);
+        self.hear_of_end(peer, why);
     }
 }
 
@@ -153,7 +153,7 @@ impl Core {
     #[inline]
     fn handle_base(
         &mut self,
-        rank: u32,
+        rank: WorldRank,
         kind: Kind,
         base: Base,
         header: &[u8],
@@ -171,7 +171,7 @@ impl Core {
 
     fn handle_order(
         &mut self,
-        rank: u32,
+        rank: WorldRank,
         kind: Kind,
         base: Base,
         header: &[u8],
@@ -202,13 +202,13 @@ impl Core {
 
     /// Handles messages that arrived out of order and whose turn has come.
     #[inline]
-    fn handle_early(&mut self, rank: u32) {
+    fn handle_early(&mut self, rank: WorldRank) {
         if !self.peers.reliable {
             self.handle_all_early(rank);
         }
     }
 
-    fn handle_all_early(&mut self, rank: u32) {
+    fn handle_all_early(&mut self, rank: WorldRank) {
         while let Some(frame) = self
             .peers
             .contact(rank)
@@ -223,7 +223,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn handle(&mut self, rank: u32, kind: Kind, header: &[u8], body: Payload<'_>) {
+    fn handle(&mut self, rank: WorldRank, kind: Kind, header: &[u8], body: Payload<'_>) {
         if kind == Kind::Eager
             && let Some(header) = read(header)
         {
@@ -234,12 +234,12 @@ impl Core {
     }
 
     #[inline(never)]
-    fn handle_again(&mut self, rank: u32, kind: Kind, header: &[u8], body: Payload<'_>) {
+    fn handle_again(&mut self, rank: WorldRank, kind: Kind, header: &[u8], body: Payload<'_>) {
         self.handle(rank, kind, header, body);
     }
 
     #[inline(never)]
-    fn handle_other(&mut self, rank: u32, kind: Kind, header: &[u8], body: Payload<'_>) {
+    fn handle_other(&mut self, rank: WorldRank, kind: Kind, header: &[u8], body: Payload<'_>) {
         let understood = match kind {
             Kind::Eager => None,
             Kind::Offer => read(header).map(|header| self.handle_offer(rank, &header)),
@@ -291,7 +291,7 @@ impl Core {
     ///
     /// The common path is inlined, because calls would add a tenth to its time.
     #[inline(always)]
-    fn handle_eager(&mut self, rank: u32, header: &Eager, body: Payload<'_>) {
+    fn handle_eager(&mut self, rank: WorldRank, header: &Eager, body: Payload<'_>) {
         let envelope = Envelope {
             ctx: header.ctx,
             source: rank,
@@ -318,7 +318,7 @@ impl Core {
         }
     }
 
-    fn handle_offer(&mut self, rank: u32, header: &Offer) {
+    fn handle_offer(&mut self, rank: WorldRank, header: &Offer) {
         let envelope = Envelope {
             ctx: header.ctx,
             source: rank,
@@ -410,7 +410,7 @@ impl Core {
     }
 
     /// Sends the bytes of an offer of this rank in the way that the receiver chose: as a put or as fragments.
-    fn handle_accept(&mut self, rank: u32, header: &Accept) {
+    fn handle_accept(&mut self, rank: WorldRank, header: &Accept) {
         let Some(slot) = self.sending_to(rank, header.sender) else {
             return;
         };
@@ -437,7 +437,7 @@ impl Core {
         }
     }
 
-    fn handle_fragment(&mut self, rank: u32, header: &Fragment, body: Payload<'_>) {
+    fn handle_fragment(&mut self, rank: WorldRank, header: &Fragment, body: Payload<'_>) {
         let Some(slot) = self.ops.get(header.receiver) else {
             return;
         };
@@ -463,7 +463,7 @@ impl Core {
     }
 
     /// Completes a receive whose sender has put all bytes.
-    fn handle_landed(&mut self, rank: u32, header: &About) {
+    fn handle_landed(&mut self, rank: WorldRank, header: &About) {
         let Some(slot) = self.ops.get(header.op) else {
             return;
         };
@@ -479,7 +479,7 @@ impl Core {
         }
     }
 
-    fn handle_taken(&mut self, rank: u32, header: &About) {
+    fn handle_taken(&mut self, rank: WorldRank, header: &About) {
         let Some(slot) = self.sending_to(rank, header.op) else {
             return;
         };
@@ -492,7 +492,7 @@ impl Core {
         self.land(header.op, outcome);
     }
 
-    fn handle_withdraw(&mut self, rank: u32, header: &About) {
+    fn handle_withdraw(&mut self, rank: WorldRank, header: &About) {
         if self.withdraw_parked(rank, header.op) {
             return self.tell(rank, Kind::Withdrawn, header.op, wire::OK);
         }
@@ -511,7 +511,7 @@ impl Core {
         self.tell(rank, Kind::Withdrawn, header.op, wire::OK);
     }
 
-    fn handle_withdrawn(&mut self, rank: u32, header: &About) {
+    fn handle_withdrawn(&mut self, rank: WorldRank, header: &About) {
         let Some(slot) = self.sending_to(rank, header.op) else {
             return;
         };
@@ -537,7 +537,7 @@ impl Core {
     }
 
     /// Returns a send of this rank whose offer this peer has.
-    fn sending_to(&mut self, rank: u32, op: OpId) -> Option<&mut crate::ops::Slot> {
+    fn sending_to(&mut self, rank: WorldRank, op: OpId) -> Option<&mut crate::ops::Slot> {
         let slot = self.ops.get(op)?;
         let offered = matches!(
             slot.life,

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
+    group::WorldRank,
     ops::{Held, Life},
     proto::wire::{self, Kind},
 };
@@ -186,7 +187,7 @@ impl Core {
     }
 
     /// Turns away a message that will not be received: refuses an offer, or returns the credits of an eager message.
-    pub(super) fn turn_away(&mut self, source: u32, parcel: &Parcel<'_>) {
+    pub(super) fn turn_away(&mut self, source: WorldRank, parcel: &Parcel<'_>) {
         if let Some(bytes) = parcel.uninvited() {
             self.pay_back(source, bytes);
         }

@@ -12,19 +12,19 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::Life,
     proto::{matching::Want, wire::OpId},
 };
 
 impl Core {
     /// Handles a peer that is down: fails everything that waits for it.
-    pub(super) fn lose(&mut self, rank: u32, why: Down) {
+    pub(super) fn lose(&mut self, rank: WorldRank, why: Down) {
         if !self.peers.fall(rank, why) {
             return;
         }
         if let Some(tell) = self.on_failure.as_ref().filter(|_| why == Down::Failed) {
-            tell(rank);
+            tell(rank.0);
         }
         self.post_all_waits();
         self.forget_sought(rank);
@@ -41,7 +41,7 @@ impl Core {
     }
 
     /// Treats a peer as failed. Nothing is accepted from it any more.
-    pub(crate) fn count_as_failed(&mut self, rank: u32) {
+    pub(crate) fn count_as_failed(&mut self, rank: WorldRank) {
         self.lose(rank, Down::Failed);
     }
 
@@ -62,7 +62,7 @@ impl Core {
         self.groups.has_left(ctx)
     }
 
-    fn lose_sends(&mut self, rank: u32, why: Down) {
+    fn lose_sends(&mut self, rank: WorldRank, why: Down) {
         // A put in flight ends only when the driver reports it, because until then the driver uses the buffer.
         let lost = |life: &Life| {
             life.is_sending() && !matches!(life, Life::Putting { .. } | Life::Sharing { .. })
@@ -76,7 +76,7 @@ impl Core {
     }
 
     /// Drops the offers of a sender that is down, because they cannot be received any more. Whole messages still can.
-    fn lose_offers(&mut self, rank: u32) {
+    fn lose_offers(&mut self, rank: WorldRank) {
         for index in self.messages.offers(|envelope| envelope.source == rank) {
             if let Some(place) = self.messages.get(index).place {
                 self.matching.withdraw(place);
@@ -87,7 +87,7 @@ impl Core {
         }
     }
 
-    fn lose_receives(&mut self, rank: u32, why: Down) {
+    fn lose_receives(&mut self, rank: WorldRank, why: Down) {
         let Self {
             matching, groups, ..
         } = self;
@@ -119,7 +119,10 @@ impl Core {
     /// Returns the error of a wildcard receive, if a failed member has not been reported yet. Each one is reported to one
     /// receive. Later receives wait for the remaining members, including this rank.
     pub(super) fn hopeless_any(&mut self, ctx: u32) -> Option<ErrorKind> {
-        let news = self.untold.range((ctx, 0)..=(ctx, u32::MAX)).next();
+        let news = self
+            .untold
+            .range((ctx, WorldRank(0))..=(ctx, WorldRank(u32::MAX)))
+            .next();
         let news = news.copied()?;
         self.untold.remove(&news);
         Some(down_kind(news.1, Down::Failed))
@@ -131,7 +134,7 @@ impl Core {
             return;
         }
         if self.peers.downs() > 0 {
-            let failed = |member: &u32| self.peers.down(*member) == Some(Down::Failed);
+            let failed = |member: &WorldRank| self.peers.down(*member) == Some(Down::Failed);
             let failed = group.members().filter(failed);
             self.untold.extend(failed.map(|member| (ctx, member)));
         }
@@ -152,7 +155,7 @@ impl Core {
         }
     }
 
-    fn lose_landings(&mut self, rank: u32, why: Down) {
+    fn lose_landings(&mut self, rank: WorldRank, why: Down) {
         // A get in flight ends only when the driver reports it, because until then the driver uses the buffer.
         let of_peer = |life: &Life| matches!(life, Life::Landing(landing) if landing.is_from(rank));
         for op in self.ops.which(|slot| of_peer(&slot.life)) {

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use ripstop_fabric::{
-    driver::{Command, LocalRange, Peer},
+    driver::{Command, LocalRange},
     memory::RemoteRegion,
 };
 
 use super::Engine;
-use crate::proto::wire::OpId;
+use crate::{group::WorldRank, proto::wire::OpId};
 
 /// Valid keys of operations, by operation and serial number. Empty if the driver pins nothing.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Exposed {
 }
 
 /// Boxed, because a rank hardly ever has any.
-type Kept = BTreeMap<u32, (OpId, RemoteRegion)>;
+type Kept = BTreeMap<WorldRank, (OpId, RemoteRegion)>;
 
 impl Exposed {
     pub(super) fn new(pins: bool) -> Self {
@@ -53,12 +53,12 @@ impl Exposed {
 
     /// Keeps the key of an offer that found no room, because the offer will be retried.
     #[cold]
-    pub(super) fn keep(&mut self, op: OpId, to: u32, key: RemoteRegion) {
+    pub(super) fn keep(&mut self, op: OpId, to: WorldRank, key: RemoteRegion) {
         self.kept.get_or_insert_default().insert(to, (op, key));
     }
 
     /// Takes the key kept for this offer. Drops the key of another operation, which has ended then.
-    fn take_kept(&mut self, op: OpId, to: u32) -> Option<RemoteRegion> {
+    fn take_kept(&mut self, op: OpId, to: WorldRank) -> Option<RemoteRegion> {
         let (of, key) = self.kept.as_mut()?.remove(&to)?;
         (of == op).then_some(key)
     }
@@ -71,8 +71,13 @@ impl Exposed {
 
 impl Engine {
     /// Gives a peer a key to a part of an operation's buffer. The key is valid while the operation is in flight.
-    pub(super) fn expose(&mut self, op: OpId, to: u32, range: LocalRange) -> Option<RemoteRegion> {
-        let key = self.driver.expose_to(Peer(to), range)?;
+    pub(super) fn expose(
+        &mut self,
+        op: OpId,
+        to: WorldRank,
+        range: LocalRange,
+    ) -> Option<RemoteRegion> {
+        let key = self.driver.expose_to(to, range)?;
         let exposed = &mut self.core.exposed;
         if exposed.pins {
             exposed.serial = exposed.serial.wrapping_add(1);
@@ -85,7 +90,7 @@ impl Engine {
     pub(super) fn expose_once(
         &mut self,
         op: OpId,
-        to: u32,
+        to: WorldRank,
         range: LocalRange,
     ) -> Option<RemoteRegion> {
         let kept = self.core.exposed.take_kept(op, to);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::group::WorldRank;
 use ripstop_fabric::driver::Down;
 
 /// Ranks that are down, and how: two bits for each rank, in blocks of 64 ranks of which at least one is down.
@@ -14,9 +15,9 @@ pub(super) struct Fallen {
 
 impl Fallen {
     /// Records that a rank is down. Returns false if that was known.
-    pub(super) fn insert(&mut self, rank: u32, why: Down) -> bool {
-        let block = self.blocks.entry(rank / 64).or_default();
-        let bit = 1_u64 << (rank % 64);
+    pub(super) fn insert(&mut self, rank: WorldRank, why: Down) -> bool {
+        let block = self.blocks.entry(rank.0 / 64).or_default();
+        let bit = 1_u64 << (rank.0 % 64);
         let new = (block[0] | block[1]) & bit == 0;
         if new {
             block[usize::from(why == Down::Failed)] |= bit;
@@ -27,12 +28,12 @@ impl Fallen {
 
     /// Returns how a rank went down. O(1) while no rank is down.
     #[inline]
-    pub(super) fn get(&self, rank: u32) -> Option<Down> {
+    pub(super) fn get(&self, rank: WorldRank) -> Option<Down> {
         if self.len == 0 {
             return None;
         }
-        let block = self.blocks.get(&(rank / 64))?;
-        match block.map(|ranks| ranks >> (rank % 64) & 1) {
+        let block = self.blocks.get(&(rank.0 / 64))?;
+        match block.map(|ranks| ranks >> (rank.0 % 64) & 1) {
             [1, _] => Some(Down::Finished),
             [_, 1] => Some(Down::Failed),
             _ => None,
@@ -52,7 +53,7 @@ mod tests {
     use proptest::prelude::{any, prop, proptest};
     use ripstop_fabric::driver::Down;
 
-    use super::Fallen;
+    use super::{Fallen, WorldRank};
 
     proptest! {
         #[test]
@@ -60,11 +61,11 @@ mod tests {
             let (mut fallen, mut reference) = (Fallen::default(), BTreeMap::new());
             for (rank, failed) in falls {
                 let why = if failed { Down::Failed } else { Down::Finished };
-                assert_eq!(fallen.insert(rank, why), !reference.contains_key(&rank));
+                assert_eq!(fallen.insert(WorldRank(rank), why), !reference.contains_key(&rank));
                 reference.entry(rank).or_insert(why);
             }
             assert_eq!(fallen.len(), reference.len());
-            assert!((0..300).all(|rank| fallen.get(rank) == reference.get(&rank).copied()));
+            assert!((0..300).all(|rank| fallen.get(WorldRank(rank)) == reference.get(&rank).copied()));
         }
     }
 }

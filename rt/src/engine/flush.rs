@@ -1,12 +1,13 @@
 //! Posts what waits for room at the driver.
 
 use ripstop_fabric::{
-    driver::{Command, Down, Driver, Peer as Rank, Post, Token},
+    driver::{Command, Down, Driver, Post, Token},
     tags::Tag,
 };
 
 use super::{Engine, Wanted, peer::Peer, send::down_kind};
 use crate::{
+    group::WorldRank,
     ops::{Landed, Life},
     proto::{
         channel::Answer,
@@ -72,7 +73,7 @@ impl Engine {
     }
 
     /// Flushes the queues of one peer: control headers first, then envelopes, updates of windows, and fragments.
-    pub(super) fn flush_peer(&mut self, rank: u32) -> Flushed {
+    pub(super) fn flush_peer(&mut self, rank: WorldRank) -> Flushed {
         if !self.core.peers.reliable {
             self.core.peers.stir(rank);
             self.core.waits = true;
@@ -91,7 +92,7 @@ impl Engine {
     }
 
     /// Sends what a channel sends by itself: frames to repeat after a loss, and acknowledgments.
-    fn flush_channel(&mut self, rank: u32) -> Flushed {
+    fn flush_channel(&mut self, rank: WorldRank) -> Flushed {
         let now = self.core.now.nanos();
         let peer = self.core.peers.contact(rank);
         let Some(channel) = &mut peer.channel else {
@@ -99,7 +100,7 @@ impl Engine {
         };
         while let Some(frame) = channel.poll_transmit(now) {
             let message = Command::Message {
-                to: Rank(rank),
+                to: rank,
                 header: &frame.header,
                 body: &frame.body,
             };
@@ -123,7 +124,7 @@ impl Engine {
         header.base.ack = ack;
         header.base.credits = peer.credits.due();
         let message = Command::Message {
-            to: Rank(rank),
+            to: rank,
             header: bytemuck::bytes_of(&header),
             body: &[],
         };
@@ -134,7 +135,7 @@ impl Engine {
         Flushed::All
     }
 
-    pub(super) fn flush_control(&mut self, rank: u32) -> Flushed {
+    pub(super) fn flush_control(&mut self, rank: WorldRank) -> Flushed {
         let peer = self.core.peers.contact(rank);
         while let Some(mut frame) = peer.control.front().copied() {
             if !transmit(&mut *self.driver, peer, rank, frame.bytes(), &[]) {
@@ -148,7 +149,7 @@ impl Engine {
     /// Sends the envelope of an operation, for which the peer has room. Returns false if the driver has none.
     ///
     /// If credits for its bytes are missing, the message is offered instead, which costs the receiver only a header.
-    pub(super) fn start(&mut self, op: OpId, rank: u32) -> bool {
+    pub(super) fn start(&mut self, op: OpId, rank: WorldRank) -> bool {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
         };
@@ -178,7 +179,7 @@ impl Engine {
         self.offer(op, rank)
     }
 
-    fn offer(&mut self, op: OpId, rank: u32) -> bool {
+    fn offer(&mut self, op: OpId, rank: WorldRank) -> bool {
         let mut header = self.offer_header(op);
         let peer = self.core.peers.contact(rank);
         let sent = transmit(
@@ -225,7 +226,7 @@ impl Engine {
 }
 
 impl Engine {
-    fn flush_fragments(&mut self, rank: u32) -> Flushed {
+    fn flush_fragments(&mut self, rank: WorldRank) -> Flushed {
         while let Some(&op) = self.core.peers.contact(rank).fragments.front() {
             if self.send_fragments(op, rank) == Flushed::Stuck {
                 return Flushed::Stuck;
@@ -235,8 +236,8 @@ impl Engine {
         Flushed::All
     }
 
-    fn send_fragments(&mut self, op: OpId, rank: u32) -> Flushed {
-        let body_max = self.driver.caps_to(Rank(rank)).body_max;
+    fn send_fragments(&mut self, op: OpId, rank: WorldRank) -> Flushed {
+        let body_max = self.driver.caps_to(rank).body_max;
         loop {
             let Some(slot) = self.core.ops.get(op) else {
                 return Flushed::All;
@@ -328,7 +329,7 @@ impl Engine {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
         };
-        let Some(to) = slot.life.partner(&slot.about).map(Rank) else {
+        let Some(to) = slot.life.partner(&slot.about) else {
             return true;
         };
         let Ok(bytes) = usize::try_from(key.len) else {
@@ -390,7 +391,7 @@ impl Engine {
 pub(super) fn transmit(
     driver: &mut dyn Driver,
     peer: &mut Peer,
-    rank: u32,
+    rank: WorldRank,
     header: &mut [u8],
     body: &[u8],
 ) -> bool {
@@ -402,7 +403,7 @@ pub(super) fn transmit(
 pub(super) fn transmit_tagged(
     driver: &mut dyn Driver,
     peer: &mut Peer,
-    rank: u32,
+    rank: WorldRank,
     tag: Option<Tag>,
     header: &mut [u8],
     body: &[u8],
@@ -417,7 +418,7 @@ pub(super) fn transmit_tagged(
     }
     Base::stamp(header, seq, credits, ack);
     let message = Command::Message {
-        to: Rank(rank),
+        to: rank,
         header,
         body,
     };

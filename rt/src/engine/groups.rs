@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::group::Group;
+use crate::group::{Group, WorldRank};
 
 #[derive(Debug, Default)]
 pub(super) struct Groups {
@@ -96,7 +96,7 @@ impl Groups {
     }
 
     /// Returns the contexts of the communicators that have `rank` as a member.
-    pub(super) fn with(&self, rank: u32) -> impl Iterator<Item = u32> {
+    pub(super) fn with(&self, rank: WorldRank) -> impl Iterator<Item = u32> {
         self.joined
             .iter()
             .filter(move |joined| joined.group.contains(rank))

@@ -11,7 +11,7 @@ use super::{Core, Engine};
 use crate::{
     clock::Time,
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::{Life, Slot},
     proto::wire::OpId,
 };
@@ -71,7 +71,7 @@ impl Core {
     }
 
     /// Returns true if only this rank can send what such a receive waits for.
-    fn is_for_itself(&self, source: Option<u32>, ctx: u32) -> bool {
+    fn is_for_itself(&self, source: Option<WorldRank>, ctx: u32) -> bool {
         let me = self.programs.me();
         source.map_or_else(|| self.is_left_alone(ctx), |source| source == me)
     }

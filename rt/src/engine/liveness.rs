@@ -4,12 +4,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use ripstop_fabric::driver::{Command, Down, Driver, Evidence, Peer as Rank, Post};
+use ripstop_fabric::driver::{Command, Down, Driver, Evidence, Post};
 
 use super::{Core, Engine, Wanted};
 use crate::evidence::FailureEvidence;
 use crate::{
     clock::Time,
+    group::WorldRank,
     ops::Life,
     proto::{
         alive::Alive,
@@ -26,21 +27,21 @@ pub(super) struct Liveness {
     knows_peers: bool,
     alive: Alive,
     /// This rank, which is not watched.
-    me: u32,
+    me: WorldRank,
     /// Messages to be sent out of order.
     pub(super) asides: Vec<Aside>,
     /// Messages that found no room. The driver wakes this rank when there is some.
     stuck: Vec<Aside>,
     /// Peers that the driver has reported as failed since the last turn.
-    pub(super) lost: Vec<u32>,
+    pub(super) lost: Vec<WorldRank>,
     /// Peers that this detector has found failed, or that have given this rank up.
-    given_up: Vec<u32>,
+    given_up: Vec<WorldRank>,
 }
 
 /// A message sent out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aside {
-    to: u32,
+    to: WorldRank,
     word: Word,
 }
 
@@ -48,18 +49,18 @@ pub(super) struct Aside {
 enum Word {
     Plain(Kind),
     /// Reports that the process of this rank was seen to end.
-    Death(u32),
+    Death(WorldRank),
 }
 
 impl Aside {
-    fn plain(to: u32, kind: Kind) -> Self {
+    fn plain(to: WorldRank, kind: Kind) -> Self {
         let word = Word::Plain(kind);
         Self { to, word }
     }
 
     /// Posts the message. Returns false if there was no room.
     fn post(self, driver: &mut dyn Driver) -> bool {
-        let to = Rank(self.to);
+        let to = self.to;
         let (plain, death);
         let header = match self.word {
             Word::Plain(kind) => {
@@ -67,7 +68,7 @@ impl Aside {
                 bytemuck::bytes_of(&plain)
             }
             Word::Death(rank) => {
-                death = Death::new(rank);
+                death = Death::new(rank.0);
                 bytemuck::bytes_of(&death)
             }
         };
@@ -81,7 +82,7 @@ impl Aside {
 
 impl Liveness {
     /// Creates the detector; `interval` is in nanoseconds.
-    pub(super) fn new(interval: u64, me: u32) -> Self {
+    pub(super) fn new(interval: u64, me: WorldRank) -> Self {
         Self {
             alive: Alive::new(interval),
             me,
@@ -127,7 +128,7 @@ impl Engine {
         }
         if liveness.alive.is_due(now, all) {
             let mut watch = self.driver.failure_watch();
-            let answers = |rank| watch.as_mut().map_or(0, |watch| watch.answers(Rank(rank)));
+            let answers = |rank| watch.as_mut().map_or(0, |watch| watch.answers(rank));
             self.core.look(now, answers);
         }
         self.say_asides();
@@ -139,9 +140,9 @@ impl Engine {
         let lost = self.core.liveness.as_mut();
         let lost = lost.map(|liveness| std::mem::take(&mut liveness.lost));
         for rank in lost.into_iter().flatten() {
-            let how = self.driver.evidence(Rank(rank));
+            let how = self.driver.evidence(rank);
             if let Evidence::Reported(why) = &how {
-                tracing::warn!(rank, why, "this rank counts as failed");
+                tracing::warn!(rank = rank.0, why, "this rank counts as failed");
             }
             let is_seen = matches!(how, Evidence::Ended);
             if self.core.evidence.note(rank, how.into()) && is_seen {
@@ -156,7 +157,7 @@ impl Engine {
         let core = &mut self.core;
         if !core.watches && std::mem::take(&mut core.waits) {
             self.driver
-                .expect(&mut || core.waited_for(usize::MAX).into_iter().map(Rank).collect());
+                .expect(&mut || core.waited_for(usize::MAX).into_iter().collect());
         }
     }
 
@@ -175,7 +176,7 @@ impl Engine {
             liveness.stuck.retain(|aside| !aside.post(driver));
         }
         for rank in std::mem::take(&mut liveness.given_up) {
-            let how = self.driver.give_up(Rank(rank), None);
+            let how = self.driver.give_up(rank, None);
             self.core.lose(rank, how);
         }
     }
@@ -194,7 +195,7 @@ impl Engine {
 
 impl Core {
     /// Handles a sign of life of a peer. Returns true if the message must be handled as usual.
-    pub(super) fn hear(&mut self, rank: u32, kind: Kind, header: &[u8]) -> bool {
+    pub(super) fn hear(&mut self, rank: WorldRank, kind: Kind, header: &[u8]) -> bool {
         let Some(liveness) = self.liveness.as_deref_mut() else {
             return true;
         };
@@ -215,7 +216,7 @@ impl Core {
             }
             Kind::Death => match read(header) {
                 Some(Death { rank: dead, .. }) if dead < self.peers.size() => {
-                    liveness.alive.doubt(dead, self.now.nanos());
+                    liveness.alive.doubt(WorldRank(dead), self.now.nanos());
                 }
                 _ => self.refused += 1,
             },
@@ -224,14 +225,14 @@ impl Core {
         false
     }
 
-    fn look(&mut self, now: u64, answers: impl FnMut(u32) -> u64) {
+    fn look(&mut self, now: u64, answers: impl FnMut(WorldRank) -> u64) {
         let mut waited = self.waited_for(MEMBERS_MAX);
         let Some(liveness) = &mut self.liveness else {
             return;
         };
         waited.remove(&liveness.me);
         let found = liveness.alive.look(now, &waited, answers);
-        let aside = |kind| move |rank: &u32| Aside::plain(*rank, kind);
+        let aside = |kind| move |rank: &WorldRank| Aside::plain(*rank, kind);
         let pings = found.to_ping.iter().map(aside(Kind::Ping));
         let gone = found.failed.iter().map(aside(Kind::Gone));
         liveness.asides.extend(pings.chain(gone));
@@ -239,7 +240,10 @@ impl Core {
         let limits = [liveness.alive.limit(), liveness.alive.limit_of_doubt()];
         let [limit, limit_of_doubt] = limits.map(Duration::from_nanos);
         for rank in found.failed {
-            tracing::warn!(rank, "nothing was heard of this rank: it counts as failed");
+            tracing::warn!(
+                rank = rank.0,
+                "nothing was heard of this rank: it counts as failed"
+            );
             self.evidence.note(
                 rank,
                 if found.seen.contains(&rank) {
@@ -252,7 +256,7 @@ impl Core {
     }
 
     /// Notifies the other ranks that a process was seen to end. Other nodes cannot see the processes of this one.
-    fn tell_of_death(&mut self, dead: u32) {
+    fn tell_of_death(&mut self, dead: WorldRank) {
         let Some(liveness) = &mut self.liveness else {
             return;
         };
@@ -266,8 +270,8 @@ impl Core {
 
     /// Returns the peers whose failure would leave something waiting forever. For wildcard receives these are all members of a
     /// communicator of at most `members_max` ranks.
-    fn waited_for(&self, members_max: usize) -> BTreeSet<u32> {
-        let mut waited: BTreeSet<u32> = self.peers.unacked().collect();
+    fn waited_for(&self, members_max: usize) -> BTreeSet<WorldRank> {
+        let mut waited: BTreeSet<WorldRank> = self.peers.unacked().collect();
         let mut from_anybody = BTreeSet::new();
         self.ops.which(|slot| {
             let about = &slot.about;
@@ -304,7 +308,7 @@ impl Core {
         waited
     }
 
-    fn add_members(&self, ctx: u32, members_max: usize, waited: &mut BTreeSet<u32>) {
+    fn add_members(&self, ctx: u32, members_max: usize, waited: &mut BTreeSet<WorldRank>) {
         let Some(group) = self.members(ctx) else {
             return;
         };

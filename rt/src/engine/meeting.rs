@@ -4,31 +4,26 @@
 
 use std::collections::BTreeSet;
 
-use ripstop_fabric::driver::Peer;
-
 use super::Engine;
 use crate::{
-    group::Group,
+    group::{Group, WorldRank},
     offload::{Action, Program},
 };
 
 /// Peers to which the driver was asked to connect.
 #[derive(Debug, Default)]
 pub(super) struct Meeting {
-    known: BTreeSet<u32>,
+    known: BTreeSet<WorldRank>,
 }
 
 impl Meeting {
     /// Returns the peers to which a program sends for the first time.
-    fn strangers(&mut self, group: &Group, program: &Program) -> Vec<Peer> {
+    fn strangers(&mut self, group: &Group, program: &Program) -> Vec<WorldRank> {
         let sends = (0..program.len()).filter_map(|at| match program.step(at).action {
             Action::Send { to, .. } => group.world_of(to),
             _ => None,
         });
-        sends
-            .filter(|peer| self.known.insert(*peer))
-            .map(Peer)
-            .collect()
+        sends.filter(|peer| self.known.insert(*peer)).collect()
     }
 }
 

@@ -4,9 +4,12 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use ripstop_fabric::{driver::Payload, memory::RemoteRegion};
 
-use crate::proto::{
-    matching::{Envelope, Unexpected},
-    wire::{MODE_FIRST, OpId},
+use crate::{
+    group::WorldRank,
+    proto::{
+        matching::{Envelope, Unexpected},
+        wire::{MODE_FIRST, OpId},
+    },
 };
 
 /// Longest body that is stored without a vector, in bytes.
@@ -76,7 +79,7 @@ pub(crate) struct Messages {
 struct Long {
     spare: Vec<Vec<u8>>,
     /// Stored offers, by their senders' operations.
-    offers: BTreeMap<(u32, OpId), u32>,
+    offers: BTreeMap<(WorldRank, OpId), u32>,
 }
 
 impl Messages {
@@ -156,7 +159,7 @@ impl Messages {
         self.note_offer(source, offered.sender, index);
     }
 
-    fn note_offer(&mut self, source: u32, sender: OpId, index: u32) {
+    fn note_offer(&mut self, source: WorldRank, sender: OpId, index: u32) {
         self.long().offers.insert((source, sender), index);
     }
 
@@ -216,13 +219,13 @@ impl Messages {
     }
 
     /// Returns the stored offer of this sender's operation. O(log offers).
-    pub(crate) fn offer_of(&self, source: u32, sender: OpId) -> Option<u32> {
+    pub(crate) fn offer_of(&self, source: WorldRank, sender: OpId) -> Option<u32> {
         let offers = &self.long.as_ref()?.offers;
         offers.get(&(source, sender)).copied()
     }
 
     /// Returns the sender of a stored message that has another signature than this collective. O(stored messages).
-    pub(crate) fn stranger(&self, ctx: u32, tag: u32, sig: u64) -> Option<u32> {
+    pub(crate) fn stranger(&self, ctx: u32, tag: u32, sig: u64) -> Option<WorldRank> {
         let is_it = |message: &&Message| {
             let Envelope {
                 ctx: its, tag: of, ..
@@ -324,7 +327,7 @@ mod tests {
     use bytemuck::Zeroable;
     use ripstop_fabric::memory::RemoteRegion;
 
-    use super::{Body, Message, Messages, Offered};
+    use super::{Body, Message, Messages, Offered, WorldRank};
     use crate::proto::{matching::Envelope, wire::OpId};
 
     const fn op(slot: u32) -> OpId {
@@ -338,7 +341,7 @@ mod tests {
         Message {
             envelope: Envelope {
                 ctx: 0,
-                source,
+                source: WorldRank(source),
                 tag: 0,
             },
             sig: 0,
@@ -360,14 +363,14 @@ mod tests {
         let mut messages = Messages::new();
         let first = messages.store(offer(1, 7));
         let other = messages.store(offer(2, 7));
-        assert_eq!(messages.offer_of(1, op(7)), Some(first));
-        assert_eq!(messages.offer_of(2, op(7)), Some(other));
-        assert_eq!(messages.offer_of(1, op(8)), None);
+        assert_eq!(messages.offer_of(WorldRank(1), op(7)), Some(first));
+        assert_eq!(messages.offer_of(WorldRank(2), op(7)), Some(other));
+        assert_eq!(messages.offer_of(WorldRank(1), op(8)), None);
         // If a peer offers the same message twice, the last offer counts.
         let again = messages.store(offer(1, 7));
         messages.take(first);
-        assert_eq!(messages.offer_of(1, op(7)), Some(again));
+        assert_eq!(messages.offer_of(WorldRank(1), op(7)), Some(again));
         messages.take(again);
-        assert_eq!(messages.offer_of(1, op(7)), None);
+        assert_eq!(messages.offer_of(WorldRank(1), op(7)), None);
     }
 }

@@ -66,6 +66,7 @@ use crate::{
     clock::Time,
     error::ErrorKind,
     evidence::KnownFailures,
+    group::WorldRank,
     ops::{About, Held, Landed, Ops, Outcome, Ticket},
     proto::{headers::Seeker, matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers, Watch},
@@ -118,7 +119,7 @@ pub(crate) struct Core {
     /// True if an operation began to wait since the driver was last told which peers are waited for.
     waits: bool,
     /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
-    untold: BTreeSet<(u32, u32)>,
+    untold: BTreeSet<(u32, WorldRank)>,
     own_wait: Option<Box<itself::OwnWait>>,
     unreceived: Option<Box<unreceived::Unreceived>>,
     /// Time since which tables have been larger than they need to be.
@@ -181,12 +182,12 @@ enum Wanted {
     /// Not a command: takes the lent buffer of a receive back from the driver.
     Recall { op: OpId },
     /// Not a command: introduces a window to a neighbor.
-    Greet { id: WindowId, rank: u32 },
+    Greet { id: WindowId, rank: WorldRank },
     /// Withdraws the name of a memory region.
     Unname { name: u64 },
     /// Adds to a counter of a peer. No operation waits for this command.
     Count {
-        rank: u32,
+        rank: WorldRank,
         counter: RemoteCounter,
         by: u64,
     },
@@ -194,7 +195,7 @@ enum Wanted {
 
 impl Wanted {
     /// Returns the target rank of a command that belongs to no operation.
-    fn peer(&self) -> Option<u32> {
+    fn peer(&self) -> Option<WorldRank> {
         match self {
             Self::Greet { rank, .. } | Self::Count { rank, .. } => Some(*rank),
             _ => None,
@@ -204,7 +205,7 @@ impl Wanted {
 
 /// Parameters of an engine.
 pub(crate) struct EngineSetup {
-    pub(crate) rank: u32,
+    pub(crate) rank: WorldRank,
     pub(crate) size: u32,
     pub(crate) paths: Paths,
     /// Limits of the unexpected messages that a runtime holds, of all peers together.

@@ -8,6 +8,7 @@ use ripstop_fabric::{driver::Down, random::Random};
 use super::{fallen::Fallen, sparse::Sparse};
 use crate::{
     clock::Time,
+    group::WorldRank,
     proto::{
         channel::{Channel, Credits},
         headers::{Allowance, Granted, Grants, Line, Room},
@@ -71,7 +72,7 @@ pub(crate) struct Peers {
     /// Seed of the channels' random choices.
     seed: u64,
     /// Peers for which something waits for room.
-    marked: Vec<u32>,
+    marked: Vec<WorldRank>,
     /// True if a peer was marked since the last flush.
     fresh: bool,
     /// True if a peer was marked since the driver was armed.
@@ -82,7 +83,7 @@ pub(crate) struct Peers {
     grants: Grants,
     pub(crate) reliable: bool,
     /// Peers whose channels have sent or received something since their clocks were set.
-    stirred: Vec<u32>,
+    stirred: Vec<WorldRank>,
     /// Deadlines of channels, none of which is too late. `None` until a channel has one.
     due: Option<Box<Timers>>,
 }
@@ -112,11 +113,11 @@ impl Peers {
 
     /// Returns the peer, created at the first contact.
     #[inline]
-    pub(crate) fn contact(&mut self, rank: u32) -> &mut Peer {
+    pub(crate) fn contact(&mut self, rank: WorldRank) -> &mut Peer {
         self.list.get_or_insert(rank, || {
             let ordered = self.reliable || self.fallen.get(rank).is_some();
             let channel = (!ordered).then(|| {
-                let seed = Random::new(self.seed ^ u64::from(rank) << 32).bits();
+                let seed = Random::new(self.seed ^ u64::from(rank.0) << 32).bits();
                 Box::new(Channel::new(seed))
             });
             let credits = Credits::new(self.unexpected_bytes, self.size as usize);
@@ -145,13 +146,13 @@ impl Peers {
     }
 
     /// Returns the world ranks of the peers in contact.
-    pub(crate) fn met(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn met(&self) -> impl Iterator<Item = WorldRank> {
         self.list.ranks()
     }
 
     /// Returns how a peer went down, or `None` if it is not known to be down.
     #[inline]
-    pub(crate) fn down(&self, rank: u32) -> Option<Down> {
+    pub(crate) fn down(&self, rank: WorldRank) -> Option<Down> {
         self.fallen.get(rank)
     }
 
@@ -161,7 +162,7 @@ impl Peers {
     }
 
     /// Marks a peer as down and drops what is queued for it. Returns false if that was known.
-    pub(crate) fn fall(&mut self, rank: u32, why: Down) -> bool {
+    pub(crate) fn fall(&mut self, rank: WorldRank, why: Down) -> bool {
         let new = self.fallen.insert(rank, why);
         if let Some(peer) = self.list.get_mut(rank).filter(|_| new) {
             peer.control.clear();
@@ -174,7 +175,7 @@ impl Peers {
     }
 
     /// Returns the limit of a peer, and the room that it shares with the others.
-    pub(super) fn granting(&mut self, rank: u32) -> (&mut Grants, &mut Granted) {
+    pub(super) fn granting(&mut self, rank: WorldRank) -> (&mut Grants, &mut Granted) {
         self.contact(rank);
         let peer = self.list.get_mut(rank).expect("in contact");
         (&mut self.grants, &mut peer.granted)
@@ -195,7 +196,7 @@ impl Peers {
     /// Frees the memory of queues that were long. O(peers in contact).
     #[cold]
     pub(super) fn shrink(&mut self) {
-        let ranks: Vec<u32> = self.list.ranks().collect();
+        let ranks: Vec<WorldRank> = self.list.ranks().collect();
         for rank in ranks {
             if let Some(peer) = self.list.get_mut(rank) {
                 peer.control.shrink_to(QUEUE_KEPT);
@@ -208,7 +209,7 @@ impl Peers {
     }
 
     /// Marks a peer for which something waits for room.
-    pub(crate) fn mark(&mut self, rank: u32) {
+    pub(crate) fn mark(&mut self, rank: WorldRank) {
         let peer = self.contact(rank);
         let first = !std::mem::replace(&mut peer.marked, true);
         if first {
@@ -219,18 +220,18 @@ impl Peers {
     }
 
     /// Takes the marked peers, to flush them. Peers that still wait afterwards are given to [`wait`](Self::wait).
-    pub(crate) fn take_marked(&mut self) -> Vec<u32> {
+    pub(crate) fn take_marked(&mut self) -> Vec<WorldRank> {
         self.fresh = false;
         std::mem::take(&mut self.marked)
     }
 
     /// Puts the peers that found no room back into the list.
-    pub(crate) fn wait(&mut self, mut stuck: Vec<u32>) {
+    pub(crate) fn wait(&mut self, mut stuck: Vec<WorldRank>) {
         stuck.append(&mut self.marked);
         self.marked = stuck;
     }
 
-    pub(crate) fn unmark(&mut self, rank: u32) {
+    pub(crate) fn unmark(&mut self, rank: WorldRank) {
         self.contact(rank).marked = false;
     }
 
@@ -239,7 +240,7 @@ impl Peers {
     }
 
     /// Returns the peers for which something waits for room.
-    pub(crate) fn marked(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn marked(&self) -> impl Iterator<Item = WorldRank> {
         self.marked.iter().copied()
     }
 
@@ -260,7 +261,7 @@ impl Peers {
     }
 
     /// Queues a message without a body.
-    pub(crate) fn control<H: Pod>(&mut self, rank: u32, header: &H) {
+    pub(crate) fn control<H: Pod>(&mut self, rank: WorldRank, header: &H) {
         self.contact(rank).control.push_back(Frame::new(header));
         self.mark(rank);
     }
@@ -269,7 +270,7 @@ impl Peers {
 /// Clocks of channels.
 impl Peers {
     /// Notes that a peer's channel has sent or received something. Its clock is set at the end of the turn.
-    pub(crate) fn stir(&mut self, rank: u32) {
+    pub(crate) fn stir(&mut self, rank: WorldRank) {
         if let Some(peer) = self.list.get_mut(rank)
             && !std::mem::replace(&mut peer.stirred, true)
         {
@@ -280,7 +281,7 @@ impl Peers {
     /// Marks the peers whose channels must resend.
     pub(crate) fn mark_due(&mut self, now: Time) {
         while let Some(key) = self.due.as_mut().and_then(|due| due.pop_expired(now)) {
-            let rank = u32::try_from(key).expect("keys here are ranks");
+            let rank = WorldRank(u32::try_from(key).expect("keys here are ranks"));
             let peer = self.contact(rank);
             peer.due = None;
             match peer.timeout() {
@@ -307,13 +308,13 @@ impl Peers {
 
     /// Schedules a check of a peer's channel. An earlier one stays: it is corrected when its time comes, so acknowledgments cost
     /// nothing here.
-    fn look_at(&mut self, rank: u32, due: Time) {
+    fn look_at(&mut self, rank: WorldRank, due: Time) {
         let Some(peer) = self.list.get_mut(rank) else {
             return;
         };
         if peer.due.is_none_or(|(known, _)| due < known) {
             let timers = self.due.get_or_insert_default();
-            let timer = timers.insert(due, u64::from(rank));
+            let timer = timers.insert(due, u64::from(rank.0));
             if let Some((_, later)) = peer.due.replace((due, timer)) {
                 timers.cancel(later);
             }
@@ -321,13 +322,13 @@ impl Peers {
     }
 
     /// Returns the peers that may lack something that was sent. Some are returned twice.
-    pub(crate) fn unacked(&self) -> impl Iterator<Item = u32> {
-        let unacked = |rank: &u32| {
+    pub(crate) fn unacked(&self) -> impl Iterator<Item = WorldRank> {
+        let unacked = |rank: &WorldRank| {
             let channel = self.list.get(*rank).and_then(|peer| peer.channel.as_ref());
             channel.is_some_and(|channel| channel.unacked_len() > 0)
         };
         let keys = self.due.iter().flat_map(|due| due.keys());
-        let waiting = keys.filter_map(|key| u32::try_from(key).ok());
+        let waiting = keys.filter_map(|key| u32::try_from(key).ok().map(WorldRank));
         waiting.chain(self.stirred.iter().copied()).filter(unacked)
     }
 
@@ -403,12 +404,12 @@ mod tests {
     fn peers_without_contact_cost_nothing_also_when_they_go() {
         let mut peers = peers(true);
         for rank in 0..16_384 {
-            assert!(peers.fall(rank, Down::Finished));
-            assert!(!peers.fall(rank, Down::Failed));
+            assert!(peers.fall(WorldRank(rank), Down::Finished));
+            assert!(!peers.fall(WorldRank(rank), Down::Failed));
         }
-        assert!((0..16_384).all(|rank| peers.list.get(rank).is_none()));
+        assert!((0..16_384).all(|rank| peers.list.get(WorldRank(rank)).is_none()));
         assert_eq!(
-            (peers.downs(), peers.down(9)),
+            (peers.downs(), peers.down(WorldRank(9))),
             (16_384, Some(Down::Finished))
         );
         assert!(size_of::<Peers>() < 400);
@@ -418,18 +419,26 @@ mod tests {
     fn only_channels_that_are_due_are_marked() {
         let mut peers = peers(false);
         for rank in 0..1_000 {
-            let channel = peers.contact(rank).channel.as_mut().expect("unreliable");
+            let channel = peers
+                .contact(WorldRank(rank))
+                .channel
+                .as_mut()
+                .expect("unreliable");
             channel.sent(&[1], &[]);
-            peers.stir(rank);
+            peers.stir(WorldRank(rank));
             peers.set_clocks(Time::from_nanos(u64::from(rank) * 10_000_000));
         }
         assert!(!peers.fresh());
         assert_eq!(peers.unacked().count(), 1_000);
         let due = peers.deadline().expect("all wait");
         peers.mark_due(due);
-        assert_eq!(peers.take_marked(), [0]);
+        assert_eq!(peers.take_marked(), [WorldRank(0)]);
         // An acknowledgment costs nothing until the time comes.
-        let channel = peers.contact(1).channel.as_mut().expect("unreliable");
+        let channel = peers
+            .contact(WorldRank(1))
+            .channel
+            .as_mut()
+            .expect("unreliable");
         channel.handle_ack(1, 0);
         peers.mark_due(Time::from_nanos(20_000_000));
         assert_eq!(peers.take_marked(), []);

@@ -8,7 +8,7 @@
 //! A lent buffer belongs to the driver. Its operation completes or fails only when the driver has returned it.
 
 use ripstop_fabric::{
-    driver::{Driver, Offer, Peer as Rank, Token},
+    driver::{Driver, Offer, Token},
     tags::Tag,
 };
 
@@ -48,7 +48,7 @@ impl Engine {
             token: Token(op.pack()),
         };
         let tags = self.driver.tag_matching();
-        slot.lent = tags.is_some_and(|tags| tags.offer(Rank(from), offer));
+        slot.lent = tags.is_some_and(|tags| tags.offer(from, offer));
     }
 
     /// Asks the driver to return a lent buffer.

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
+    group::WorldRank,
     ops::{About, Kept, Landed, Landing, Life},
     proto::{
         matching::{Arrival, Arrived, Envelope, Received, Want},
@@ -517,7 +518,7 @@ impl Core {
 
     /// Returns credits to the sender, because its message has left the store.
     #[inline(always)]
-    pub(super) fn pay_back(&mut self, rank: u32, bytes: usize) {
+    pub(super) fn pay_back(&mut self, rank: WorldRank, bytes: usize) {
         let scarce = self.peers.grants().is_scarce();
         let peer = self.peers.contact(rank);
         let raise = peer.granted.leave();
@@ -530,11 +531,11 @@ impl Core {
     }
 
     #[cold]
-    fn say_credits(&mut self, rank: u32) {
+    fn say_credits(&mut self, rank: WorldRank) {
         self.peers.control(rank, &wire::Plain::new(Kind::Credit));
     }
 
-    pub(super) fn tell(&mut self, rank: u32, kind: Kind, op: OpId, status: u64) {
+    pub(super) fn tell(&mut self, rank: WorldRank, kind: Kind, op: OpId, status: u64) {
         self.peers
             .control(rank, &wire::About::new(kind, op, status));
     }

@@ -9,6 +9,7 @@ use super::{
     message::{Message, Parcel},
 };
 use crate::{
+    group::WorldRank,
     ops::Life,
     proto::{
         headers::Front,
@@ -20,7 +21,7 @@ use crate::{
 impl Core {
     /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
     /// message must not be stored.
-    pub(super) fn charge(&mut self, rank: u32, parcel: &Parcel<'_>) -> bool {
+    pub(super) fn charge(&mut self, rank: WorldRank, parcel: &Parcel<'_>) -> bool {
         let peer = self.peers.contact(rank);
         if !peer.granted.store() {
             return false;
@@ -58,10 +59,10 @@ impl Core {
     }
 
     /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
-    pub(super) fn refuse_overdraft(&mut self, rank: u32, parcel: &Parcel<'_>) {
+    pub(super) fn refuse_overdraft(&mut self, rank: WorldRank, parcel: &Parcel<'_>) {
         self.refused += 1;
         tracing::warn!(
-            rank,
+            rank = rank.0,
             "dropped a message that this rank was not allowed to send: do all ranks have the same RIPSTOP_UNEXPECTED_*?"
         );
         if let Parcel::Offered(offered) = parcel {
@@ -70,7 +71,7 @@ impl Core {
     }
 
     /// Handles a message that has reached its receive or was dropped: the peer may send another one.
-    pub(super) fn leave(&mut self, rank: u32) {
+    pub(super) fn leave(&mut self, rank: WorldRank) {
         let scarce = self.peers.grants().is_scarce();
         if self.peers.contact(rank).granted.leave() || scarce {
             self.replenish(rank);
@@ -78,7 +79,7 @@ impl Core {
     }
 
     #[cold]
-    pub(super) fn replenish(&mut self, rank: u32) {
+    pub(super) fn replenish(&mut self, rank: WorldRank) {
         let (grants, peer) = self.peers.granting(rank);
         if let Some(limit) = grants.replenish(peer) {
             self.grant(rank, limit);
@@ -105,7 +106,7 @@ impl Core {
         self.peers.grants().put_back(waiting);
     }
 
-    fn grant(&mut self, rank: u32, limit: u32) {
+    fn grant(&mut self, rank: WorldRank, limit: u32) {
         self.seeker.handle_granted(rank);
         self.unpark(rank); // its messages come in order from now on
         if self.peers.down(rank).is_none() {
@@ -114,7 +115,7 @@ impl Core {
     }
 
     /// Handles a peer that may not send any more and holds messages back.
-    pub(super) fn handle_blocked(&mut self, rank: u32, header: &Blocked) {
+    pub(super) fn handle_blocked(&mut self, rank: WorldRank, header: &Blocked) {
         let (grants, peer) = self.peers.granting(rank);
         if let Some(limit) = grants.handle_blocked(rank, peer, header.at, header.held) {
             return self.grant(rank, limit);
@@ -134,7 +135,7 @@ impl Core {
         if !self.peers.grants().has_become_scarce() {
             return;
         }
-        let met: Vec<u32> = self.peers.met().collect();
+        let met: Vec<WorldRank> = self.peers.met().collect();
         for rank in met {
             let (grants, peer) = self.peers.granting(rank);
             if grants.recall(peer) {
@@ -144,7 +145,7 @@ impl Core {
     }
 
     /// Handles a peer that has returned unused room.
-    pub(super) fn handle_limit(&mut self, rank: u32, header: &Limit) {
+    pub(super) fn handle_limit(&mut self, rank: WorldRank, header: &Limit) {
         let (grants, peer) = self.peers.granting(rank);
         let limit = header.messages();
         if limit.is_some_and(|limit| grants.handle_limit(peer, limit)) {
@@ -158,7 +159,7 @@ impl Core {
 /// Calls at the sender.
 impl Core {
     /// Handles a peer that has raised our limit.
-    pub(super) fn handle_grant(&mut self, rank: u32, header: &Limit) {
+    pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &Limit) {
         let peer = self.peers.contact(rank);
         let limit = header.messages();
         let more = limit.is_some_and(|limit| peer.allowance.handle_grant(limit));
@@ -167,7 +168,7 @@ impl Core {
         }
     }
 
-    pub(super) fn handle_recall(&mut self, rank: u32) {
+    pub(super) fn handle_recall(&mut self, rank: WorldRank) {
         let first = self.peers.first;
         let peer = self.peers.contact(rank);
         let limit = peer.allowance.handle_recall(first);
@@ -181,7 +182,7 @@ impl Core {
 
 impl Engine {
     /// Sends from the front of the queue, while there is room at the driver and at the peer.
-    pub(super) fn flush_sends(&mut self, rank: u32) -> Flushed {
+    pub(super) fn flush_sends(&mut self, rank: WorldRank) -> Flushed {
         loop {
             let peer = self.core.peers.contact(rank);
             let op = match peer.sends.front() {
@@ -209,7 +210,7 @@ impl Engine {
     }
 
     /// Notifies the peer that this rank is blocked, once for each limit. The queue then waits for the peer, not for the driver.
-    fn say_blocked(&mut self, rank: u32) -> Flushed {
+    fn say_blocked(&mut self, rank: WorldRank) -> Flushed {
         let peer = self.core.peers.contact(rank);
         let Some(limit) = peer.allowance.block() else {
             return Flushed::All;

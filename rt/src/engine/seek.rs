@@ -7,6 +7,7 @@ use super::{
     peer::Frame,
 };
 use crate::{
+    group::WorldRank,
     ops::{About, Landed, Life},
     proto::{
         headers::{Held, Sought},
@@ -51,7 +52,7 @@ impl Core {
     }
 
     /// Handles a sender's report that a sought message is the first one of its communicator now.
-    pub(super) fn handle_first(&mut self, rank: u32, op: OpId) {
+    pub(super) fn handle_first(&mut self, rank: WorldRank, op: OpId) {
         if let Some(parked) = &mut self.parked
             && let Body::Offered(offered) = &mut parked.message.body
             && (parked.message.envelope.source, offered.sender) == (rank, op)
@@ -93,7 +94,7 @@ impl Core {
     }
 
     /// Asks a peer that holds messages back from now on for what receives wait for.
-    pub(super) fn seek_at(&mut self, rank: u32, tells: bool) {
+    pub(super) fn seek_at(&mut self, rank: WorldRank, tells: bool) {
         self.post_all_waits();
         let next = self.matching.next_posting();
         let from = self.seeker.ask_from(rank, tells, next);
@@ -104,14 +105,14 @@ impl Core {
         }
     }
 
-    fn ask(&mut self, rank: u32, want: Want) {
+    fn ask(&mut self, rank: WorldRank, want: Want) {
         if self.peers.down(rank).is_none() {
             self.peers.control(rank, &Line::seek(want.ctx, want.tag));
         }
     }
 
     /// Returns the peers that may hold back a message for this receive.
-    fn holders(&self, want: Want) -> Vec<u32> {
+    fn holders(&self, want: Want) -> Vec<WorldRank> {
         let mut holders = self.seeker.holders(want.source);
         if let Some(members) = self.members(want.ctx) {
             holders.retain(|&rank| members.contains(rank));
@@ -120,7 +121,7 @@ impl Core {
     }
 
     /// Handles a peer's report of something new in its queue.
-    pub(super) fn handle_held(&mut self, rank: u32, header: &Line) {
+    pub(super) fn handle_held(&mut self, rank: WorldRank, header: &Line) {
         let envelope = Envelope {
             ctx: header.ctx,
             source: rank,
@@ -136,7 +137,7 @@ impl Core {
     }
 
     /// Handles an offer out of turn.
-    pub(super) fn handle_sought(&mut self, rank: u32, header: &Offer) {
+    pub(super) fn handle_sought(&mut self, rank: WorldRank, header: &Offer) {
         self.seeker.out(rank);
         self.seeker.ask_again(rank);
         if self.closing {
@@ -206,7 +207,7 @@ impl Core {
     }
 
     /// Sends the parked message back, if it is one of this peer's.
-    pub(super) fn unpark(&mut self, rank: u32) {
+    pub(super) fn unpark(&mut self, rank: WorldRank) {
         let parked = self
             .parked
             .take_if(|parked| parked.message.envelope.source == rank);
@@ -225,7 +226,7 @@ impl Core {
     }
 
     /// Drops the parked message if its sender withdraws it. Returns true if that was the one.
-    pub(super) fn withdraw_parked(&mut self, rank: u32, sender: OpId) -> bool {
+    pub(super) fn withdraw_parked(&mut self, rank: WorldRank, sender: OpId) -> bool {
         let is_it = |message: &Message| {
             message.envelope.source == rank
                 && matches!(&message.body, Body::Offered(offered) if offered.sender == sender)
@@ -237,7 +238,7 @@ impl Core {
         parked.is_some()
     }
 
-    fn send_back(&mut self, rank: u32, sender: OpId) {
+    fn send_back(&mut self, rank: WorldRank, sender: OpId) {
         self.seeker.resolved(rank);
         if self.peers.down(rank).is_none() {
             self.tell(rank, Kind::Back, sender, wire::OK);
@@ -245,13 +246,13 @@ impl Core {
     }
 
     /// Reports that a message out of turn was matched, so that the queue at its sender may advance.
-    pub(super) fn meet(&mut self, rank: u32, sender: OpId) {
+    pub(super) fn meet(&mut self, rank: WorldRank, sender: OpId) {
         self.seeker.resolved(rank);
         self.tell(rank, Kind::Met, sender, wire::OK);
     }
 
     /// Forgets a peer from which nothing comes any more.
-    pub(super) fn forget_sought(&mut self, rank: u32) {
+    pub(super) fn forget_sought(&mut self, rank: WorldRank) {
         self.parked
             .take_if(|parked| parked.message.envelope.source == rank);
         self.seeker.forget(rank);
@@ -260,7 +261,7 @@ impl Core {
 
 /// Calls at the sender.
 impl Core {
-    pub(super) fn handle_seek(&mut self, rank: u32, header: &Line) {
+    pub(super) fn handle_seek(&mut self, rank: WorldRank, header: &Line) {
         let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
         let line = &mut self.peers.contact(rank).sends;
         let (item, first) = match line.seek(header.ctx, tag) {
@@ -285,7 +286,7 @@ impl Core {
     }
 
     /// Handles the report that one of our messages was matched out of turn.
-    pub(super) fn handle_met(&mut self, rank: u32, op: OpId) {
+    pub(super) fn handle_met(&mut self, rank: WorldRank, op: OpId) {
         let Some(about) = self.about_to(rank, op) else {
             return;
         };
@@ -296,7 +297,7 @@ impl Core {
     }
 
     /// Handles the return of a sought message that the receiver does not want any more.
-    pub(super) fn handle_back(&mut self, rank: u32, op: OpId) {
+    pub(super) fn handle_back(&mut self, rank: WorldRank, op: OpId) {
         let Some(about) = self.about_to(rank, op) else {
             return;
         };
@@ -326,12 +327,12 @@ impl Core {
         self.peers.mark(rank);
     }
 
-    fn about_to(&mut self, rank: u32, op: OpId) -> Option<About> {
+    fn about_to(&mut self, rank: WorldRank, op: OpId) -> Option<About> {
         let about = self.ops.get(op)?.about;
         (about.peer == Some(rank)).then_some(about)
     }
 
-    pub(super) fn tell_held(&mut self, rank: u32, news: &[Held]) {
+    pub(super) fn tell_held(&mut self, rank: WorldRank, news: &[Held]) {
         for held in news {
             self.peers
                 .control(rank, &Line::held(held.ctx, held.tag, held.first));

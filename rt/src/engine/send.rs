@@ -6,6 +6,7 @@ use super::{Core, Engine, flush::transmit_tagged};
 use crate::{
     buffer::SendBuf,
     error::ErrorKind,
+    group::WorldRank,
     ops::{About, Life, Ticket},
     proto::wire::{self, Eager, Kind, OpId},
 };
@@ -37,19 +38,19 @@ impl Engine {
     }
 
     /// Queues a send that waits for room or credits.
-    pub(super) fn queue(&mut self, op: OpId, to: u32) {
+    pub(super) fn queue(&mut self, op: OpId, to: WorldRank) {
         self.core.waits = true;
         self.core.enqueue(to, op);
         self.core.peers.mark(to);
     }
 
     #[inline]
-    pub(super) fn send_now(&mut self, about: &About, to: u32, bytes: &[u8]) -> bool {
+    pub(super) fn send_now(&mut self, about: &About, to: WorldRank, bytes: &[u8]) -> bool {
         !about.synchronous && self.send_eager(about.eager(), to, bytes)
     }
 
     #[inline]
-    pub(super) fn send_eager(&mut self, mut header: Eager, to: u32, bytes: &[u8]) -> bool {
+    pub(super) fn send_eager(&mut self, mut header: Eager, to: WorldRank, bytes: &[u8]) -> bool {
         let peer = self.core.peers.contact(to);
         let fits = bytes.len() <= self.core.paths.to(to).eager_max();
         if !fits || !peer.is_clear() || !peer.allowance.spend() {
@@ -84,7 +85,7 @@ impl Engine {
 
 impl Core {
     /// Returns the reason why nothing can be sent to this rank, if there is one.
-    pub(super) fn unreachable(&self, rank: u32) -> Option<ErrorKind> {
+    pub(super) fn unreachable(&self, rank: WorldRank) -> Option<ErrorKind> {
         if self.closing {
             return Some(ErrorKind::Closed);
         }
@@ -96,7 +97,7 @@ impl Core {
 
     /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
-    fn unsendable(&self, ctx: u32, rank: u32) -> Option<ErrorKind> {
+    fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
         if self.revokes && self.programs.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
@@ -104,7 +105,7 @@ impl Core {
     }
 
     /// Appends a send to the peer's queue. Notifies the peer if it has sought such a message.
-    fn enqueue(&mut self, to: u32, op: OpId) {
+    fn enqueue(&mut self, to: WorldRank, op: OpId) {
         let about = self.ops.live(op).about;
         let line = &mut self.peers.contact(to).sends;
         let held = line.push(op, about.ctx, about.tag.unwrap_or(0));
@@ -126,7 +127,7 @@ impl Core {
         }
     }
 
-    fn withdraw_offer(&mut self, op: OpId, to: u32, why: ErrorKind) {
+    fn withdraw_offer(&mut self, op: OpId, to: WorldRank, why: ErrorKind) {
         if self.take_unanswered(op) {
             self.handle_met(to, op); // the receiver does not know of it
             self.land(op, Err(why));
@@ -138,8 +139,8 @@ impl Core {
 }
 
 /// Returns the error of an operation with a peer that is down. It has the world rank, which futures translate.
-pub(super) fn down_kind(rank: u32, down: Down) -> ErrorKind {
-    let rank = rank as usize;
+pub(super) fn down_kind(rank: WorldRank, down: Down) -> ErrorKind {
+    let rank = rank.0 as usize;
     match down {
         Down::Finished => ErrorKind::PeerFinished { rank },
         _ => ErrorKind::peer_failed(rank),

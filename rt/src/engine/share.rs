@@ -9,13 +9,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ripstop_fabric::{
-    driver::{AtomicOp, Command, Peer as Rank, Post, Token},
+    driver::{AtomicOp, Command, Post, Token},
     memory::{Region, RemoteRegion},
 };
 
 use super::{Core, Engine, Wanted, send::down_kind};
 use crate::{
     buffer::word_of,
+    group::WorldRank,
     ops::Life,
     proto::wire::{self, About, Kind, OpId, Share as Header},
 };
@@ -196,7 +197,7 @@ impl Engine {
             return true;
         };
         let command = Command::Atomic {
-            to: Rank(to),
+            to,
             at: claim,
             op: AtomicOp::CompareSwap {
                 expected: state(receiver, OPEN),
@@ -213,7 +214,7 @@ impl Engine {
 /// Calls at the sender.
 impl Core {
     /// Handles an offer of the rear half by claiming it.
-    pub(super) fn handle_share(&mut self, rank: u32, header: &Header) {
+    pub(super) fn handle_share(&mut self, rank: WorldRank, header: &Header) {
         let Some(slot) = self.ops.get(header.sender) else {
             return;
         };

@@ -3,6 +3,8 @@
 //! It is an open hash table of boxes. A rank without an item costs nothing. Compared with a plain vector, an access takes one
 //! multiplication and one comparison more. Items never move.
 
+use crate::group::WorldRank;
+
 /// At most one `T` for each rank.
 pub(super) struct Sparse<T> {
     places: Box<[Place<T>]>,
@@ -13,7 +15,7 @@ pub(super) struct Sparse<T> {
 type Place<T> = Option<Box<Entry<T>>>;
 
 struct Entry<T> {
-    rank: u32,
+    rank: WorldRank,
     item: T,
 }
 
@@ -36,26 +38,26 @@ impl<T> Sparse<T> {
     }
 
     #[inline]
-    pub(super) fn get(&self, rank: u32) -> Option<&T> {
+    pub(super) fn get(&self, rank: WorldRank) -> Option<&T> {
         self.places[self.probe(rank)]
             .as_ref()
             .map(|entry| &entry.item)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, rank: u32) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, rank: WorldRank) -> Option<&mut T> {
         let place = self.probe(rank);
         self.places[place].as_mut().map(|entry| &mut entry.item)
     }
 
     /// Returns the ranks that have an item. Their order has no meaning but is always the same.
-    pub(super) fn ranks(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn ranks(&self) -> impl Iterator<Item = WorldRank> {
         self.places.iter().flatten().map(|entry| entry.rank)
     }
 
     /// Returns the item of this rank, created if there is none.
     #[inline]
-    pub(super) fn get_or_insert(&mut self, rank: u32, make: impl FnOnce() -> T) -> &mut T {
+    pub(super) fn get_or_insert(&mut self, rank: WorldRank, make: impl FnOnce() -> T) -> &mut T {
         let mut place = self.probe(rank);
         if self.places[place].is_none() {
             place = self.insert(rank, make());
@@ -65,7 +67,7 @@ impl<T> Sparse<T> {
     }
 
     #[cold]
-    fn insert(&mut self, rank: u32, item: T) -> usize {
+    fn insert(&mut self, rank: WorldRank, item: T) -> usize {
         self.used += 1;
         if self.used * 2 > self.places.len() {
             self.grow();
@@ -77,7 +79,7 @@ impl<T> Sparse<T> {
 
     /// Returns the place of this rank's entry, or the free place where it belongs.
     #[inline]
-    fn probe(&self, rank: u32) -> usize {
+    fn probe(&self, rank: WorldRank) -> usize {
         let mask = self.places.len() - 1;
         let mut place = self.home(rank);
         while let Some(entry) = &self.places[place]
@@ -107,8 +109,8 @@ impl<T> Sparse<T> {
     }
 
     #[inline]
-    fn home(&self, rank: u32) -> usize {
-        (rank.wrapping_mul(MIX) >> self.shift) as usize
+    fn home(&self, rank: WorldRank) -> usize {
+        (rank.0.wrapping_mul(MIX) >> self.shift) as usize
     }
 }
 
@@ -124,7 +126,7 @@ mod tests {
 
     use proptest::prelude::{any, prop, prop_oneof, proptest};
 
-    use super::Sparse;
+    use super::{Sparse, WorldRank};
 
     proptest! {
         #[test]
@@ -135,12 +137,12 @@ mod tests {
             let (mut sparse, mut reference) = (Sparse::new(), BTreeMap::new());
             for (rank, item) in ranks.into_iter().zip(0..) {
                 let known = *reference.entry(rank).or_insert(item);
-                assert_eq!(*sparse.get_or_insert(rank, || item), known);
-                *sparse.get_mut(rank).expect("just put in") += 1;
+                assert_eq!(*sparse.get_or_insert(WorldRank(rank), || item), known);
+                *sparse.get_mut(WorldRank(rank)).expect("just put in") += 1;
                 reference.insert(rank, known + 1);
             }
             for rank in reference.keys().copied().chain(others) {
-                assert_eq!(sparse.get(rank), reference.get(&rank));
+                assert_eq!(sparse.get(WorldRank(rank)), reference.get(&rank));
             }
             assert!(sparse.places.len() <= 8.max(4 * sparse.used));
         }
@@ -150,13 +152,15 @@ mod tests {
     fn ranks_a_power_of_two_apart_do_not_pile_up() {
         let mut sparse = Sparse::new();
         for rank in 0..1024_u32 {
-            sparse.get_or_insert(rank << 12, || ());
+            sparse.get_or_insert(WorldRank(rank << 12), || ());
         }
-        let passed = |rank: u32| {
+        let passed = |rank: WorldRank| {
             let mask = sparse.places.len() - 1;
             sparse.probe(rank).wrapping_sub(sparse.home(rank)) & mask
         };
-        let worst = (0..1024_u32).map(|rank| passed(rank << 12)).max();
+        let worst = (0..1024_u32)
+            .map(|rank| passed(WorldRank(rank << 12)))
+            .max();
         assert!(worst < Some(8), "{worst:?}");
     }
 }

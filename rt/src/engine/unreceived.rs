@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ripstop_fabric::driver::Down;
 
 use super::Core;
-use crate::{buffer::TypeSig, proto::matching::Envelope};
+use crate::{buffer::TypeSig, group::WorldRank, proto::matching::Envelope};
 
 /// Numbers of messages that were not received, by kind.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Unreceived {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sort {
     /// World rank of the sender.
-    source: u32,
+    source: WorldRank,
     ctx: u32,
     tag: u32,
     sig: TypeSig,
@@ -152,7 +152,7 @@ impl Core {
 
     /// Returns a sentence about the messages of a rank that wait here to be received. `rank` is its number in the communicator.
     /// O(stored messages).
-    pub(crate) fn waiting_from(&self, source: u32, ctx: u32, rank: usize) -> Option<String> {
+    pub(crate) fn waiting_from(&self, source: WorldRank, ctx: u32, rank: usize) -> Option<String> {
         let mut waiting = Unreceived::default();
         for message in self.messages.all() {
             let Envelope {
@@ -177,12 +177,12 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use super::{KINDS_MAX, Sort, TypeSig, Unreceived};
+    use super::{KINDS_MAX, Sort, TypeSig, Unreceived, WorldRank};
     use crate::buffer::Wire;
 
     fn sort(source: u32, ctx: u32, tag: u32, sig: TypeSig) -> Sort {
         Sort {
-            source,
+            source: WorldRank(source),
             ctx,
             tag,
             sig,

@@ -3,7 +3,10 @@
 use std::panic::Location;
 
 use super::Core;
-use crate::ops::{Life, Slot};
+use crate::{
+    group::WorldRank,
+    ops::{Life, Slot},
+};
 
 /// An operation that is not complete.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +15,7 @@ pub(crate) struct Waiting {
     pub(crate) what: &'static str,
     pub(crate) ctx: u32,
     /// World rank of the peer; `None` for a wildcard.
-    pub(crate) peer: Option<u32>,
+    pub(crate) peer: Option<WorldRank>,
     /// Tag; `None` for any tag.
     pub(crate) tag: Option<u32>,
     /// Call site in the application.

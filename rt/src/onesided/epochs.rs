@@ -12,6 +12,7 @@ use crate::{
     engine::{Engine, Heard, Said, begin_all},
     error::{Error, ErrorKind, Result},
     executor::poll_proceed,
+    group::WorldRank,
 };
 
 /// Exposure epochs: letting other ranks access this end.
@@ -119,7 +120,7 @@ impl<T: Wire> Port<T> {
     }
 
     /// Returns the world ranks that this end is open to.
-    fn origins(&self) -> Vec<u32> {
+    fn origins(&self) -> Vec<WorldRank> {
         let targets = self
             .open_to
             .iter()
@@ -162,7 +163,7 @@ pub struct Starting<'p, T: Wire> {
     port: &'p Port<T>,
     targets: Few<&'p Target>,
     /// World ranks of the targets. Set when the engine was notified of this wait.
-    waiting: Vec<u32>,
+    waiting: Vec<WorldRank>,
     listener: Listener<'p, T>,
 }
 

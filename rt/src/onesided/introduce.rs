@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 
 use super::{Port, Target, listener::Listener};
-use crate::{buffer::Wire, engine::Engine, error::Result};
+use crate::{buffer::Wire, engine::Engine, error::Result, group::WorldRank};
 
 impl<T: Wire> Port<T> {
     /// Introduces this end to these ranks, and completes when all of them have introduced theirs.
@@ -18,7 +18,7 @@ impl<T: Wire> Port<T> {
         let greeted = self.greet_all(neighbours);
         async move {
             let greeted = greeted?;
-            let ranks: Vec<u32> = greeted.iter().map(|target| target.world).collect();
+            let ranks: Vec<WorldRank> = greeted.iter().map(|target| target.world).collect();
             let id = self.id;
             let check = |engine: &mut Engine| engine.core.have_come(id, &ranks);
             let mut listener = Listener::new(self);

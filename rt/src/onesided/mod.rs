@@ -41,6 +41,7 @@ use crate::{
     engine::{Extent, Listening, WindowId, WindowMemory},
     error::{Error, ErrorKind, Result, called_at},
     executor::Course,
+    group::WorldRank,
 };
 pub use crate::{engine::Combine, executor::proceed};
 
@@ -320,7 +321,7 @@ impl<T: Wire> Port<T> {
             .error(op, ErrorKind::InvalidArgument(sentence), None, None)
     }
 
-    fn error(&self, op: &'static str, kind: ErrorKind, world: u32) -> Error {
+    fn error(&self, op: &'static str, kind: ErrorKind, world: WorldRank) -> Error {
         let rank = self.comm.group().local_of(world);
         self.comm.error(op, kind, rank, None)
     }

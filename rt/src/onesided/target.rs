@@ -7,13 +7,16 @@ use std::{
 
 use ripstop_fabric::memory::Region;
 
-use crate::engine::{Far, Ledger};
+use crate::{
+    engine::{Far, Ledger},
+    group::WorldRank,
+};
 
 /// The end of another rank. An epoch with access to it lends it while the epoch is open.
 pub struct Target {
     /// Rank in the communicator.
     pub rank: usize,
-    pub(super) world: u32,
+    pub(super) world: WorldRank,
     pub(super) ledger: Arc<Ledger>,
     /// Length in bytes, known once that rank has introduced itself.
     len: OnceLock<u64>,
@@ -39,7 +42,7 @@ struct Node {
 }
 
 impl Target {
-    pub(super) fn new(rank: usize, world: u32, ledger: Arc<Ledger>) -> Self {
+    pub(super) fn new(rank: usize, world: WorldRank, ledger: Arc<Ledger>) -> Self {
         Self {
             rank,
             world,
@@ -130,7 +133,7 @@ impl fmt::Debug for Target {
 
 #[cfg(test)]
 mod tests {
-    use super::{Target, Targets};
+    use super::{Target, Targets, WorldRank};
 
     #[test]
     fn every_rank_that_was_met_is_found_and_no_other() {
@@ -138,7 +141,7 @@ mod tests {
         let ranks = [5, 0, 7, 4, 1 << 40, 12, 3, usize::MAX];
         for rank in ranks {
             assert!(targets.find(rank).is_none());
-            targets.meet(Target::new(rank, 0, Default::default()));
+            targets.meet(Target::new(rank, WorldRank(0), Default::default()));
         }
         for rank in ranks {
             assert_eq!(targets.find(rank).map(|target| target.rank), Some(rank));

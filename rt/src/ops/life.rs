@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use crate::{
     error::ErrorKind,
+    group::WorldRank,
     proto::{
         matching::{Arrival, Posted, Want},
         wire::{Base, Eager, Kind, OpId},
@@ -25,7 +26,7 @@ pub(crate) struct Failure {
 pub(crate) struct About {
     pub(crate) ctx: u32,
     /// World rank of the peer; `None` for a receive from any source.
-    pub(crate) peer: Option<u32>,
+    pub(crate) peer: Option<WorldRank>,
     /// Tag; `None` for a receive of any tag.
     pub(crate) tag: Option<u32>,
     pub(crate) sig: u64,
@@ -111,7 +112,7 @@ pub(crate) struct Kept {
 /// A message in a buffer. `source` is a world rank. For a send, only `bytes` is meaningful.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landed {
-    pub(crate) source: u32,
+    pub(crate) source: WorldRank,
     pub(crate) tag: u32,
     pub(crate) bytes: usize,
     pub(crate) arrival: Arrival,
@@ -121,7 +122,7 @@ pub(crate) struct Landed {
 
 impl Landing {
     /// Returns true if this peer sends the bytes itself, so that the driver has no command for them.
-    pub(crate) fn is_from(&self, rank: u32) -> bool {
+    pub(crate) fn is_from(&self, rank: WorldRank) -> bool {
         self.landed.source == rank && (self.fragments || self.invited)
     }
 }
@@ -130,7 +131,7 @@ impl Landed {
     /// Returns the outcome of a send.
     pub(crate) fn sent(bytes: usize) -> Self {
         Self {
-            source: 0,
+            source: WorldRank(0),
             tag: 0,
             bytes,
             arrival: Arrival::default(),
@@ -168,7 +169,7 @@ impl Life {
     };
 
     /// Returns the peer of a one-sided command that this operation waits for.
-    pub(crate) fn partner(&self, about: &About) -> Option<u32> {
+    pub(crate) fn partner(&self, about: &About) -> Option<WorldRank> {
         match self {
             Self::Landing(landing) => Some(landing.landed.source),
             Self::Putting { .. } | Self::Sharing { .. } | Self::Remote { .. } => about.peer,

@@ -12,7 +12,7 @@ use super::{
     held::{Area, Held},
     life::{About, Failure, Landed, Life},
 };
-use crate::{buffer::TypeSig, error::ErrorKind, reactor::TimerId};
+use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, reactor::TimerId};
 
 /// The slot of one operation.
 pub(crate) struct Slot {
@@ -137,7 +137,7 @@ impl Slot {
     }
 
     /// Returns true if the operation on a window is carried out by messages to `rank`.
-    pub(crate) fn is_by_message(&self, rank: u32) -> bool {
+    pub(crate) fn is_by_message(&self, rank: WorldRank) -> bool {
         let by_message = matches!(
             self.life,
             Life::Remote {

@@ -45,6 +45,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     evidence::KnownFailures,
     executor::{Queue, Task},
+    group::WorldRank,
     lock::{Guard, Lock},
     ops::Held,
     reactor::{Agent, Backend, Notifier, SeatLock},
@@ -169,7 +170,8 @@ impl Shared {
     /// Fails all operations that wait for other ranks, because nothing drives this runtime.
     pub(crate) fn end_undriven(&self, why: &str) {
         let _first = self.unmet.as_ref().map(|unmet| unmet.set(why.to_owned()));
-        let others = (0..self.place.size).filter(|&rank| rank != self.place.rank);
+        let all = (0..self.place.size).map(WorldRank);
+        let others = all.filter(|&rank| rank != self.place.rank);
         self.with(|engine| others.for_each(|rank| engine.core.count_as_failed(rank)));
     }
 

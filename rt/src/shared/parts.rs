@@ -12,6 +12,7 @@ use crate::{
     boot::report::{Leaving, Reporter},
     clock::Clock,
     engine::Engine,
+    group::WorldRank,
     reactor::{Backend, Notifier},
     settings::Settings,
     sim::Host,
@@ -20,7 +21,7 @@ use crate::{
 /// Position of this rank in the job and on its node.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) rank: u32,
+    pub(crate) rank: WorldRank,
     pub(crate) size: u32,
     /// Lowest world rank on this node.
     pub(crate) node: u32,

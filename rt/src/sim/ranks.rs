@@ -23,6 +23,7 @@ use crate::{
     comm::Comm,
     engine::{Engine, EngineSetup},
     executor,
+    group::WorldRank,
     proto::path::Paths,
     reactor::Notifier,
     settings::Settings,
@@ -308,7 +309,7 @@ impl<T: 'static> Ranks<T> {
             *neighbours = (node..size.min(node.saturating_add(self.ranks_per_node))).collect();
         }
         let setup = EngineSetup {
-            rank,
+            rank: WorldRank(rank),
             size,
             paths: paths.clone(),
             store: self.settings.store(),
@@ -322,7 +323,7 @@ impl<T: 'static> Ranks<T> {
             sleeps: Sleeps::Never(host, Notifier::calling(Arc::clone(ring), rank)),
             clock: self.clock.clone(),
             place: Place {
-                rank,
+                rank: WorldRank(rank),
                 size,
                 node,
                 board: None,

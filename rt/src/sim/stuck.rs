@@ -42,7 +42,7 @@ impl Wait {
         Self {
             rank,
             what: waiting.what,
-            peer: waiting.peer,
+            peer: waiting.peer.map(|rank| rank.0),
             tag: waiting.tag,
             comm: waiting.ctx,
             at: Some(waiting.at),

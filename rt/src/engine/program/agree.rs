@@ -8,6 +8,7 @@ use super::calls::{Why, is_before};
 use crate::{
     engine::{Core, Engine},
     error::ErrorKind,
+    group::WorldRank,
     proto::collective_id::CollectiveId,
     proto::{
         matching::Want,
@@ -90,7 +91,7 @@ impl Core {
             let key = CollectiveId::new(want.ctx, want.tag?);
             agreeing.contains(&key).then_some((want.source?, key))
         });
-        let awaited: BTreeSet<(u32, CollectiveId)> = awaited.collect();
+        let awaited: BTreeSet<(WorldRank, CollectiveId)> = awaited.collect();
         let mut asked = false;
         for (rank, key) in awaited {
             let before = &mut self.programs.calls.makers_asked;
@@ -109,7 +110,7 @@ impl Core {
 
     /// Handles the answer of a peer that has completed, or will never begin, a collective in which this rank creates a
     /// communicator or a window. All its messages have come, so the receives that still wait for it fail.
-    pub(super) fn end_maker(&mut self, rank: u32, header: &Ask) {
+    pub(super) fn end_maker(&mut self, rank: WorldRank, header: &Ask) {
         let key = CollectiveId::new(header.ctx, header.tag);
         if !self.programs.calls.agreeing.contains(&key) {
             return;
@@ -120,7 +121,7 @@ impl Core {
         for op in self.matching.drain_posted(never_comes) {
             let kind = match header.sig {
                 NO_PROGRAM => ErrorKind::PeerFinished {
-                    rank: rank as usize,
+                    rank: rank.0 as usize,
                 },
                 _ => self.mismatch_with(rank),
             };
@@ -139,7 +140,7 @@ impl Core {
 
     /// Returns the first place in which this rank agrees in vain, after a peer was found to wait for it in a program at `tag`. It
     /// is the same place, or an earlier one where this rank waits for that peer, whose messages come in order.
-    pub(super) fn agrees_in_vain(&self, id: CollectiveId, rank: u32) -> Option<u32> {
+    pub(super) fn agrees_in_vain(&self, id: CollectiveId, rank: WorldRank) -> Option<u32> {
         self.members(id.context)
             .filter(|group| group.contains(rank))?;
         let of_ctx = self.matching.wanted().filter(|want| want.ctx == id.context);

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     engine::{Core, Engine},
     error::ErrorKind,
+    group::WorldRank,
     offload::Action,
     ops::{About, Life},
     proto::wire::OpId,
@@ -153,7 +154,7 @@ impl Engine {
             run.over(job.step);
         }
         if panicked {
-            let me = self.core.programs.me as usize;
+            let me = self.core.programs.me.0 as usize;
             self.core.fail(job.run, ErrorKind::Aborted { rank: me });
         }
         if self.core.ended {
@@ -188,7 +189,7 @@ impl Core {
         let step = step as usize;
         let run = self.programs.get(index).expect("it waits for its messages");
         run.landed(step);
-        let peer = about.peer.unwrap_or_default();
+        let peer = about.peer.unwrap_or(WorldRank(0));
         match outcome {
             Ok(bytes) if bytes == room => {
                 run.over(step);

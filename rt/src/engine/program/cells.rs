@@ -4,13 +4,13 @@
 
 use std::mem;
 
-use ripstop_fabric::driver::{CellName, Down, NamedSlots, Payload, Peer, Taken};
+use ripstop_fabric::driver::{CellName, Down, NamedSlots, Payload, Taken};
 
 use super::{News, RunCall, calls::Why, run::By, run::Run};
 use crate::{
     engine::{Core, Engine},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::Life,
     proto::collective_id::CollectiveId,
 };
@@ -55,7 +55,7 @@ impl Engine {
             }
             let (name, sig) = (run.cell(), run.sig());
             let slots = self.driver.named_slots();
-            if let Some(its) = slots.and_then(|slots| slots.peek_cell(Peer(peer), name)) {
+            if let Some(its) = slots.and_then(|slots| slots.peek_cell(peer, name)) {
                 events += u32::from(self.find_in_cell(index, peer, its == sig));
             }
         }
@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// Takes a message that lies in a cell, if the program expects it now. Returns true if anything happened.
-    fn find_in_cell(&mut self, index: u32, peer: u32, same_type: bool) -> bool {
+    fn find_in_cell(&mut self, index: u32, peer: WorldRank, same_type: bool) -> bool {
         let Some(run) = self.core.programs.get(index) else {
             return false;
         };
@@ -88,7 +88,7 @@ impl Engine {
             run.is_some_and(|run| run.fill(at, pieces))
         };
         let slots = self.driver.named_slots();
-        let taken = slots.and_then(|slots| slots.take_cell(Peer(peer), name, &mut fill));
+        let taken = slots.and_then(|slots| slots.take_cell(peer, name, &mut fill));
         let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
         if !calm {
             return true; // the program has failed
@@ -103,9 +103,9 @@ impl Engine {
     }
 
     /// Takes a message from its cell, and drops it.
-    fn drop_cell(&mut self, peer: u32, name: CellName) {
+    fn drop_cell(&mut self, peer: WorldRank, name: CellName) {
         if let Some(slots) = self.driver.named_slots() {
-            slots.take_cell(Peer(peer), name, &mut |_| true);
+            slots.take_cell(peer, name, &mut |_| true);
         }
     }
 
@@ -123,13 +123,12 @@ impl Engine {
         } else {
             None
         };
-        let is_there =
-            |slots: &&mut dyn NamedSlots| slots.peek_cell(Peer(peer), name) == Some(run.sig());
+        let is_there = |slots: &&mut dyn NamedSlots| slots.peek_cell(peer, name) == Some(run.sig());
         let Some(slots) = slots.filter(is_there) else {
             return Ok(false);
         };
         let mut fill = |pieces: &[Payload<'_>]| run.fill(at, pieces);
-        let taken = slots.take_cell(Peer(peer), name, &mut fill);
+        let taken = slots.take_cell(peer, name, &mut fill);
         let filled =
             taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, peer, name));
         if !filled {
@@ -153,7 +152,7 @@ impl Engine {
         runs.filter(|run| run.looks && run.failed.is_none())
             .any(|run| {
                 let mut peers = run.group().members();
-                peers.any(|peer| match slots.peek_cell(Peer(peer), run.cell()) {
+                peers.any(|peer| match slots.peek_cell(peer, run.cell()) {
                     Some(sig) => sig != run.sig() || run.awaits(peer).is_some(),
                     None => false,
                 })
@@ -163,16 +162,21 @@ impl Engine {
     /// Returns true if a collective may continue with this message of a peer. A message that has overtaken others may show that
     /// the peer called another collective before.
     #[inline]
-    pub(super) fn is_calm_behind(&mut self, taken: &Taken, from: u32, name: CellName) -> bool {
+    pub(super) fn is_calm_behind(
+        &mut self,
+        taken: &Taken,
+        from: WorldRank,
+        name: CellName,
+    ) -> bool {
         !taken.overtook || self.find_no_strays(from, name)
     }
 
     /// Removes a peer's messages for collectives that are complete here. They show that the peer called others, unless those
     /// collectives had failed. Returns true if `name` is not revoked as a result.
     #[cold]
-    fn find_no_strays(&mut self, from: u32, name: CellName) -> bool {
+    fn find_no_strays(&mut self, from: WorldRank, name: CellName) -> bool {
         let slots = self.driver.named_slots();
-        let names = slots.map_or_else(Vec::new, |slots| slots.cells_from(Peer(from)));
+        let names = slots.map_or_else(Vec::new, |slots| slots.cells_from(from));
         let over = |name: &&CellName| {
             self.core
                 .programs
@@ -207,9 +211,9 @@ impl Engine {
             ctx: id.context,
             tag: id.sequence,
         };
-        let stray = |engine: &mut Self, peer: &u32| {
+        let stray = |engine: &mut Self, peer: &WorldRank| {
             let slots = engine.driver.named_slots();
-            slots.is_some_and(|slots| slots.are_cells_behind(Peer(*peer)))
+            slots.is_some_and(|slots| slots.are_cells_behind(*peer))
                 && !engine.find_no_strays(*peer, name)
         };
         let peer = group.members().find(|peer| stray(self, peer))?;
@@ -235,7 +239,7 @@ impl Core {
     }
 
     /// Completes a receive with a message from a cell, or fails the program if the message did not fit.
-    fn bring(&mut self, index: u32, peer: u32, at: usize, filled: bool) {
+    fn bring(&mut self, index: u32, peer: WorldRank, at: usize, filled: bool) {
         let Some(run) = self.programs.get(index) else {
             return;
         };
@@ -251,7 +255,7 @@ impl Core {
     }
 
     /// Handles a peer that is down. What it left in cells is looked for first.
-    pub(in crate::engine) fn hear_of_end(&mut self, rank: u32, why: Down) {
+    pub(in crate::engine) fn hear_of_end(&mut self, rank: WorldRank, why: Down) {
         if self.programs.are_looking() {
             self.programs.news.push(News::Down(rank, why));
         } else {

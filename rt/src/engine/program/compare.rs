@@ -24,7 +24,7 @@ use super::{Told, calls::Why};
 use crate::{
     engine::{Core, Engine},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     proto::collective_id::CollectiveId,
     proto::wire::{self, Base, Kind, LastCalls},
 };
@@ -53,7 +53,7 @@ pub(super) struct Comparisons {
     /// Dropped communicators on which this rank has called collectives, by their collectives' context.
     left: BTreeMap<u32, (Group, RecentCalls)>,
     /// The last message of each context and round, and its sender.
-    received: BTreeMap<(u32, u32), (u32, LastCalls)>,
+    received: BTreeMap<(u32, u32), (WorldRank, LastCalls)>,
     /// The number of calls that this rank has sent in each context and round.
     sent: BTreeMap<(u32, u32), u32>,
 }
@@ -294,12 +294,12 @@ impl Core {
 
     /// Returns true if a member has failed. Survivors may have gone on at different collectives.
     fn has_failed_member(&self, group: &Group) -> bool {
-        let failed = |member: u32| self.peers.down(member) == Some(Down::Failed);
+        let failed = |member: WorldRank| self.peers.down(member) == Some(Down::Failed);
         self.peers.downs() > 0 && group.members().any(failed)
     }
 
     /// Sends the last calls of this rank, unless the peer has them already.
-    fn send_calls(&mut self, header: &LastCalls, to: u32) {
+    fn send_calls(&mut self, header: &LastCalls, to: WorldRank) {
         let sent = &mut self.programs.compared.sent;
         let before = sent.insert((header.ctx, header.round), header.next);
         if before != Some(header.next) && self.peers.down(to).is_none() {
@@ -308,7 +308,7 @@ impl Core {
     }
 
     /// Handles the last calls of a peer that leaves or takes part in a comparison.
-    pub(in crate::engine) fn handle_last_calls(&mut self, rank: u32, header: &LastCalls) {
+    pub(in crate::engine) fn handle_last_calls(&mut self, rank: WorldRank, header: &LastCalls) {
         if header.ctx.is_multiple_of(2) || header.round >= ROUNDS_MAX {
             self.refused += 1;
             return;
@@ -370,19 +370,19 @@ impl Core {
         let ctx = contexts.find(|ctx| self.programs.calls.take_untold_mismatch(*ctx))?;
         let (ranks, calls) = self.disagreement(ctx)?;
         let group = self.group_of(ctx)?;
-        let [rank, other] = ranks.map(|world| group.local_of(world).unwrap_or(world as usize));
+        let [rank, other] = ranks.map(|world| group.local_of(world).unwrap_or(world.0 as usize));
         Some((ctx & !1, ErrorKind::Mismatch { rank, other, calls }))
     }
 }
 
 /// Returns the rank that sends to the member at `place` in a round.
-fn before(group: &Group, place: usize, round: u32) -> Option<u32> {
+fn before(group: &Group, place: usize, round: u32) -> Option<WorldRank> {
     let size = group.len();
     group.world_of((place + size - distance(round) % size) % size)
 }
 
 /// Returns the rank that the member at `place` sends to in a round.
-fn behind(group: &Group, place: usize, round: u32) -> Option<u32> {
+fn behind(group: &Group, place: usize, round: u32) -> Option<WorldRank> {
     group.world_of((place + distance(round)) % group.len())
 }
 
@@ -476,7 +476,7 @@ mod tests {
                 let before = known.clone();
                 for (rank, its) in before.iter().enumerate() {
                     let to = behind(&group, rank, round).expect("a member");
-                    known[to as usize] |= its;
+                    known[to.0 as usize] |= its;
                 }
             }
             assert!(

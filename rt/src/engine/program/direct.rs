@@ -10,6 +10,7 @@ use ripstop_fabric::driver::Payload;
 use super::run::{By, Run};
 use crate::{
     engine::{Core, message::Parcel},
+    group::WorldRank,
     proto::collective_id::CollectiveId,
     proto::{
         matching::{Envelope, Want},
@@ -47,7 +48,7 @@ impl Core {
     }
 
     /// Takes the earliest message stored for a receive, if the receive can take it as it is.
-    fn take_stored(&mut self, run: &Run, at: usize, peer: u32) -> Stored {
+    fn take_stored(&mut self, run: &Run, at: usize, peer: WorldRank) -> Stored {
         let id = run.key();
         let want = Want {
             ctx: id.context,

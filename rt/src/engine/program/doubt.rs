@@ -23,6 +23,7 @@ use super::{News, agree::NO_PROGRAM, calls::Why, run::By};
 use crate::{
     clock::Time,
     engine::{Core, message::Body, sleeper},
+    group::WorldRank,
     ops::Life,
     proto::collective_id::CollectiveId,
     proto::{
@@ -158,7 +159,7 @@ impl Core {
 
     /// Asks a peer that has no place for our puts what it runs instead. Returns true if it can answer; a peer that has failed the
     /// collective says why. If it does not answer for long, it counts as a rank that called another collective.
-    pub(super) fn doubts(&mut self, peer: u32, key: CollectiveId, sig: u64) -> bool {
+    pub(super) fn doubts(&mut self, peer: WorldRank, key: CollectiveId, sig: u64) -> bool {
         let may_ask = self.hears_in_order() && self.peers.down(peer).is_none();
         if may_ask && !self.agrees_before(key) {
             self.peers.control(peer, &Ask::new(Kind::Ask, key, sig));
@@ -167,7 +168,7 @@ impl Core {
     }
 
     /// Returns the peers from which the program still lacks a message, or which have not begun to receive what it sends.
-    fn awaited_by(&mut self, index: u32) -> BTreeSet<u32> {
+    fn awaited_by(&mut self, index: u32) -> BTreeSet<WorldRank> {
         let run = self.programs.runs[index as usize].as_deref();
         if let Some(run) = run.filter(|run| run.listed.is_some()) {
             return self.doubted_by(run).into_iter().collect();
@@ -186,7 +187,7 @@ impl Core {
     }
 
     /// Handles the question of a peer that waits for this rank in a collective or an agreement.
-    pub(in crate::engine) fn handle_ask(&mut self, rank: u32, header: &Ask) {
+    pub(in crate::engine) fn handle_ask(&mut self, rank: WorldRank, header: &Ask) {
         let key = CollectiveId::new(header.ctx, header.tag);
         if key.context.is_multiple_of(2) {
             return self.handle_ask_agreed(rank, header);
@@ -228,7 +229,7 @@ impl Core {
     ///
     /// A peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A
     /// rank that has finished will be reported, too, unless it cannot exit before its own sends are received.
-    fn never_begins(&mut self, key: CollectiveId, rank: u32) -> bool {
+    fn never_begins(&mut self, key: CollectiveId, rank: WorldRank) -> bool {
         let stays = self.leaving || self.is_kept_by_sends();
         let is_past = stays || self.programs.calls.is_long_over(key) && !self.is_offered(key, rank);
         self.has_left(key.context & !1) || self.promised == 0 && is_past
@@ -240,7 +241,7 @@ impl Core {
     }
 
     /// Returns true if this peer has offered a message for a collective that only its future knows of.
-    fn is_offered(&mut self, id: CollectiveId, rank: u32) -> bool {
+    fn is_offered(&mut self, id: CollectiveId, rank: WorldRank) -> bool {
         let want = Want {
             ctx: id.context,
             source: Some(rank),
@@ -252,7 +253,7 @@ impl Core {
 
     /// Handles a peer's answer that it has completed a collective, this one or another one. It has sent all its messages then, so
     /// those that it left in cells are looked for first.
-    pub(in crate::engine) fn handle_over(&mut self, rank: u32, header: &Ask) {
+    pub(in crate::engine) fn handle_over(&mut self, rank: WorldRank, header: &Ask) {
         if header.ctx.is_multiple_of(2) {
             self.handle_over_agreed(rank, header);
         } else if self.programs.are_looking() {
@@ -262,7 +263,7 @@ impl Core {
         }
     }
 
-    pub(super) fn is_through(&mut self, rank: u32, header: &Ask) {
+    pub(super) fn is_through(&mut self, rank: WorldRank, header: &Ask) {
         let Some(running) = self
             .programs
             .calls
@@ -281,7 +282,7 @@ impl Core {
         }
     }
 
-    fn is_member(&mut self, run: u32, rank: u32) -> bool {
+    fn is_member(&mut self, run: u32, rank: WorldRank) -> bool {
         let run = self.programs.get(run);
         run.is_some_and(|run| run.group().contains(rank))
     }

@@ -18,7 +18,7 @@ use crate::{
         message::{Body, Offered, Parcel},
     },
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::Life,
     proto::collective_id::CollectiveId,
     proto::{
@@ -83,7 +83,7 @@ impl Core {
             return Some(kind);
         }
         if self.peers.downs() > 0 {
-            let failed = |member: &u32| self.peers.down(*member) == Some(Down::Failed);
+            let failed = |member: &WorldRank| self.peers.down(*member) == Some(Down::Failed);
             if let Some(member) = call.group.members().find(failed) {
                 return Some(Why::Failed(member).kind());
             }
@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Returns the sender of a message for this collective that was not received, if there is one.
-    pub(super) fn left_over(&mut self, id: CollectiveId) -> Option<u32> {
+    pub(super) fn left_over(&mut self, id: CollectiveId) -> Option<WorldRank> {
         if !self.programs.calls.may_be_early(id) {
             return None;
         }
@@ -161,12 +161,12 @@ impl Core {
         buffers.is_some_and(|buffers| !self.ops.live(buffers).orphan)
     }
 
-    pub(super) fn fail_mismatched(&mut self, index: u32, peer: u32) {
+    pub(super) fn fail_mismatched(&mut self, index: u32, peer: WorldRank) {
         let kind = self.mismatch_with(peer);
         self.fail(index, kind);
     }
 
-    pub(super) fn mismatch_with(&self, peer: u32) -> ErrorKind {
+    pub(super) fn mismatch_with(&self, peer: WorldRank) -> ErrorKind {
         let me = self.programs.me;
         Why::Mismatch(peer.min(me), peer.max(me)).kind()
     }
@@ -182,7 +182,7 @@ impl Core {
     }
 
     /// Fails all collectives with a member that has failed.
-    pub(in crate::engine) fn lose_programs(&mut self, rank: u32, why: Down) {
+    pub(in crate::engine) fn lose_programs(&mut self, rank: WorldRank, why: Down) {
         self.wake_for_words();
         self.lose_still(rank);
         if why != Down::Failed {
@@ -281,7 +281,7 @@ impl Core {
     }
 
     /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
-    pub(in crate::engine) fn handle_abort(&mut self, rank: u32, header: &Abort) {
+    pub(in crate::engine) fn handle_abort(&mut self, rank: WorldRank, header: &Abort) {
         let key = CollectiveId::new(header.ctx, header.tag);
         let is_of_collectives = !key.context.is_multiple_of(2);
         let member = self.group_of(key.context).map(|group| group.contains(rank));
@@ -436,7 +436,7 @@ impl Core {
 
 impl Core {
     /// Notifies a peer of the first revoked collective of a context, or that the whole communicator is revoked.
-    pub(super) fn tell_revoked(&mut self, rank: u32, ctx: u32) {
+    pub(super) fn tell_revoked(&mut self, rank: WorldRank, ctx: u32) {
         if self.programs.is_void(ctx) {
             self.peers.control(rank, &Revoke::new(ctx & !1));
         } else if let Some((tag, why)) = self.programs.calls.revoked_from(ctx) {
@@ -447,7 +447,7 @@ impl Core {
 }
 
 /// Returns the world ranks of the members at distances that are powers of two, on both sides.
-pub(super) fn neighbours(group: &Group, me: u32) -> BTreeSet<u32> {
+pub(super) fn neighbours(group: &Group, me: WorldRank) -> BTreeSet<WorldRank> {
     let (size, mut found) = (group.len(), BTreeSet::new());
     let Some(rank) = group.local_of(me) else {
         return found;

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     engine::{Core, Engine, Wanted, send::down_kind},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     offload::{
         Action,
         lists::{Code, Duties, End, FAMILIES, Posted},
@@ -41,13 +41,13 @@ pub(super) struct Listed {
     pub(super) tells: bool,
     pub(super) over: bool,
     /// Peer that had no place for our puts. It has called another collective, or has failed and will say why.
-    pub(super) stranger: Option<u32>,
+    pub(super) stranger: Option<WorldRank>,
     /// True if a put found no place, and it is not known yet at which peer or why.
     homeless: bool,
     /// Peers that have completed the program, and had said so before they were asked last.
-    through: BTreeSet<u32>,
+    through: BTreeSet<WorldRank>,
     /// Peers that have said so since.
-    pub(super) said_through: BTreeSet<u32>,
+    pub(super) said_through: BTreeSet<WorldRank>,
     /// Set once the lists are cancelled: which families of them are no longer in progress.
     pub(super) ending: Option<[bool; FAMILIES.len()]>,
     /// State of the exchange before its memory is closed.
@@ -327,7 +327,7 @@ impl Core {
     }
 
     fn first_down(&self, group: &Group) -> Option<ErrorKind> {
-        let down = |rank: u32| Some(down_kind(rank, self.peers.down(rank)?));
+        let down = |rank: WorldRank| Some(down_kind(rank, self.peers.down(rank)?));
         group.members().find_map(down)
     }
 
@@ -346,7 +346,7 @@ impl Core {
     }
 
     /// Fails the programs of this slot that wait for a peer which has finished before this collective.
-    pub(super) fn lose_invited(&mut self, rank: u32, id: CollectiveId) {
+    pub(super) fn lose_invited(&mut self, rank: WorldRank, id: CollectiveId) {
         let waits = |run: &Run| {
             let slot = TaskListSlotId::of(id, run.group.len());
             let listed = run.listed.as_ref();
@@ -362,7 +362,7 @@ impl Core {
     }
 
     /// Fails the programs that still need a rank which has finished.
-    pub(super) fn lose_listed(&mut self, rank: u32) {
+    pub(super) fn lose_listed(&mut self, rank: WorldRank) {
         for index in self.programs.indices() {
             if self.needs(index, rank) {
                 self.fail(index, down_kind(rank, Down::Finished));
@@ -370,7 +370,7 @@ impl Core {
         }
     }
 
-    fn needs(&self, index: u32, rank: u32) -> bool {
+    fn needs(&self, index: u32, rank: WorldRank) -> bool {
         let Some((run, listed, lot, posted)) = self.posted(index) else {
             return false; // it checks its peers when it begins
         };
@@ -388,7 +388,7 @@ impl Core {
 
     /// Returns a rank for which a program by lists waits in vain, as far as its questions were answered. That rank has called
     /// another collective, or has completed this one although something from it is lacking.
-    pub(super) fn never_comes(&self, index: u32) -> Option<u32> {
+    pub(super) fn never_comes(&self, index: u32) -> Option<WorldRank> {
         let (run, listed, lot, posted) = self.posted(index)?;
         if listed.stranger.is_some() {
             return listed.stranger;
@@ -397,7 +397,7 @@ impl Core {
         let is_through = |peer| world(peer).is_some_and(|rank| listed.through.contains(&rank));
         let uninvited = posted.uninvited(&lot.slot).find(|peer| is_through(*peer));
         uninvited.and_then(world).or_else(|| {
-            let alone = |rank: &u32| posted.starves(|peer| world(peer) == Some(*rank));
+            let alone = |rank: &WorldRank| posted.starves(|peer| world(peer) == Some(*rank));
             let found = listed.through.iter().find(|rank| alone(rank));
             // Several sources may share a counter, so only all of them together may explain what is lacking.
             let any = || {
@@ -436,7 +436,7 @@ impl Core {
 
     /// Returns the world ranks for which programs by lists wait. The adapter counts their puts, but does not report their
     /// failure.
-    pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = WorldRank> {
         let runs = self.programs.runs.iter().flatten();
         let runs = runs.filter_map(|run| Some((run, run.listed.as_deref()?)));
         let under_way = runs.filter(|(run, listed)| run.failed.is_none() && !listed.over);
@@ -453,7 +453,7 @@ impl Core {
     /// Returns the world ranks for which a program by lists may wait in vain. They are its two neighbors, one of which notices if
     /// ranks disagree, some ranks that have not allowed a message, and some sources that have sent none. Only the first sources
     /// are checked.
-    pub(super) fn doubted_by(&self, run: &Run) -> Vec<u32> {
+    pub(super) fn doubted_by(&self, run: &Run) -> Vec<WorldRank> {
         let (group, me) = (run.group(), self.programs.me);
         let size = group.len();
         let rank = group.local_of(me).unwrap_or_default();

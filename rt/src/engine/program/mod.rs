@@ -56,7 +56,7 @@ use super::{Core, Engine};
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     offload::{Lens, Program},
     ops::{About, Area, Memory, Pair, Panic, Reducer, Ticket, Work},
     proto::collective_id::CollectiveId,
@@ -72,7 +72,7 @@ const BY_LISTS: u64 = 0x11_575;
 /// The programs of one runtime, and the records of collectives on its communicators.
 pub(super) struct Programs {
     /// This rank.
-    me: u32,
+    me: WorldRank,
     /// True if the driver runs task lists.
     lists: bool,
     /// `None` until the first program, so that an idle rank of a large simulation takes little memory.
@@ -114,8 +114,8 @@ pub(super) struct State {
 
 /// A peer's last news. It is handled after the peer's messages in cells, because those were sent before it.
 pub(super) enum News {
-    Down(u32, Down),
-    Over(u32, Ask),
+    Down(WorldRank, Down),
+    Over(WorldRank, Ask),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -178,7 +178,7 @@ impl Job {
 }
 
 impl Programs {
-    pub(super) fn new(me: u32, lists: bool) -> Self {
+    pub(super) fn new(me: WorldRank, lists: bool) -> Self {
         Self {
             me,
             lists,
@@ -187,7 +187,7 @@ impl Programs {
     }
 
     /// This rank.
-    pub(super) fn me(&self) -> u32 {
+    pub(super) fn me(&self) -> WorldRank {
         self.me
     }
 }

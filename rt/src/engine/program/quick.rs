@@ -12,12 +12,13 @@
 
 use std::mem;
 
-use ripstop_fabric::driver::{CellName, Payload, Peer};
+use ripstop_fabric::driver::{CellName, Payload};
 
 use super::{RunCall, RunTicket, calls::Why};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::{Core, Engine},
+    group::WorldRank,
     offload::Action,
     ops::{Memory, Pair},
     proto::collective_id::CollectiveId,
@@ -95,7 +96,7 @@ impl Engine {
         for (over, &at) in steps.iter().enumerate() {
             match &call.program.step(at as usize).action {
                 Action::Send { to, from } => {
-                    let (to, bytes) = (Peer(call.world_of(*to)), memory.bytes(from));
+                    let (to, bytes) = (call.world_of(*to), memory.bytes(from));
                     let again = last.replace(from) == Some(from);
                     let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
                     let put = slots
@@ -141,7 +142,7 @@ impl Engine {
         for from in call.awaited() {
             let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
             let slots = slots.as_ref();
-            match slots.and_then(|slots| slots.peek_cell(Peer(from), name)) {
+            match slots.and_then(|slots| slots.peek_cell(from, name)) {
                 Some(its) if its == sig => {}
                 None if self.core.is_calm(call) => return Look::Waits,
                 _ => return Look::Unusual,
@@ -166,7 +167,7 @@ impl Engine {
             let from = call.world_of(*from);
             let mut fill = |pieces: &[Payload<'_>]| memory.fill(into, pieces);
             let slots = self.driver.named_slots();
-            let taken = slots.and_then(|slots| slots.take_cell(Peer(from), name, &mut fill));
+            let taken = slots.and_then(|slots| slots.take_cell(from, name, &mut fill));
             let fits =
                 taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, from, name));
             if !fits {
@@ -210,7 +211,7 @@ impl Engine {
                 };
                 self.driver
                     .named_slots()
-                    .is_some_and(|slots| slots.peek_cell(Peer(from), call.cell()).is_some())
+                    .is_some_and(|slots| slots.peek_cell(from, call.cell()).is_some())
                     || self.core.peers.down(from).is_some()
                     || self.core.matching.peek(want).is_some()
             })
@@ -308,7 +309,7 @@ impl Core {
     }
 
     /// Fails the collective because of an unexpected message, unless the reason is known already.
-    fn fail_call(&mut self, call: &RunCall, peer: u32) {
+    fn fail_call(&mut self, call: &RunCall, peer: WorldRank) {
         if self.doomed(call, true).is_none() {
             let me = self.programs.me;
             self.revoke(
@@ -328,7 +329,7 @@ impl RunCall {
     }
 
     #[inline]
-    fn world_of(&self, rank: usize) -> u32 {
+    fn world_of(&self, rank: usize) -> WorldRank {
         self.group.world_of(rank).expect("a rank of the group")
     }
 
@@ -341,7 +342,7 @@ impl RunCall {
     }
 
     /// Returns the world ranks from which it receives.
-    fn awaited(&self) -> impl Iterator<Item = u32> {
+    fn awaited(&self) -> impl Iterator<Item = WorldRank> {
         self.rest().filter_map(|action| match action {
             Action::Recv { from, .. } => Some(self.world_of(*from)),
             _ => None,

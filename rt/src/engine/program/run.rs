@@ -7,7 +7,7 @@ use ripstop_fabric::driver::Payload;
 use super::{RunCall, listed::Listed};
 use crate::{
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     offload::{Action, Program, Span},
     ops::{About, Memory, Panic, Reducer},
     proto::collective_id::CollectiveId,
@@ -62,7 +62,7 @@ pub(super) enum By {
     Op(OpId),
     Job,
     /// A receive from this world rank that waits [directly](super::direct).
-    Wait(u32),
+    Wait(WorldRank),
 }
 
 /// Longer copies and reductions are done without a lock, as jobs. This takes a microsecond at most.
@@ -135,7 +135,7 @@ impl Run {
         &self.group
     }
 
-    pub(super) fn world_of(&self, rank: usize) -> u32 {
+    pub(super) fn world_of(&self, rank: usize) -> WorldRank {
         self.group.world_of(rank).expect("a rank of the group")
     }
 
@@ -162,7 +162,7 @@ impl Run {
     }
 
     /// Returns the same as [`about`](Self::about), for a world rank.
-    pub(super) fn about_peer(&self, peer: u32) -> About {
+    pub(super) fn about_peer(&self, peer: WorldRank) -> About {
         let peer = Some(peer);
         About { peer, ..self.about }
     }
@@ -199,13 +199,13 @@ impl Run {
     }
 
     /// Returns the first of the receives that wait directly for this peer.
-    pub(super) fn waits_for_peer(&self, peer: u32) -> Option<usize> {
+    pub(super) fn waits_for_peer(&self, peer: WorldRank) -> Option<usize> {
         let of_peer = self.flying.iter().filter(|(_, by)| *by == By::Wait(peer));
         of_peer.map(|&(at, _)| at).min()
     }
 
     /// Returns the first of the receives that wait for a message of this peer.
-    pub(super) fn awaits(&self, peer: u32) -> Option<(usize, By)> {
+    pub(super) fn awaits(&self, peer: WorldRank) -> Option<(usize, By)> {
         let is_from = |&&(at, _): &&(usize, By)| match self.program.step(at).action {
             Action::Recv { from, .. } => self.world_of(from) == peer,
             _ => false,
@@ -225,7 +225,7 @@ impl Run {
     }
 
     /// Removes the receives that wait directly. Returns them in order, with the peers for which they wait.
-    pub(super) fn take_waits(&mut self) -> Vec<(usize, u32)> {
+    pub(super) fn take_waits(&mut self) -> Vec<(usize, WorldRank)> {
         let wait = |&(at, by): &(usize, By)| match by {
             By::Wait(peer) => Some((at, peer)),
             By::Op(_) | By::Job => None,

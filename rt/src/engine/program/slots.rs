@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     engine::{Core, Engine, Wanted},
-    group::Group,
+    group::{Group, WorldRank},
     offload::{
         Lens,
         lists::{Memory, Posted, Slot},
@@ -218,7 +218,7 @@ impl Core {
 }
 
 impl Lot {
-    fn new(driver: &mut dyn Driver, group: Group, world: u32, name: u64) -> io::Result<Self> {
+    fn new(driver: &mut dyn Driver, group: Group, world: WorldRank, name: u64) -> io::Result<Self> {
         Ok(Self {
             slot: Slot::new(driver, group, world, name)?,
             running: None,

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use super::{calls::Why, listed::Listed, run::Run};
 use crate::{
     engine::Core,
+    group::WorldRank,
     offload::Action,
     proto::collective_id::CollectiveId,
     proto::wire::{Ask, Kind},
@@ -20,9 +21,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Still {
     /// Peers that may still put here; `None` before they were asked.
-    awaited: Option<BTreeSet<u32>>,
+    awaited: Option<BTreeSet<WorldRank>>,
     /// Peers that want to be notified when this rank puts no more.
-    askers: BTreeSet<u32>,
+    askers: BTreeSet<WorldRank>,
 }
 
 impl Still {
@@ -32,7 +33,7 @@ impl Still {
     }
 
     /// Records that a peer puts no more. Returns true if that was waited for.
-    fn end(&mut self, rank: u32) -> bool {
+    fn end(&mut self, rank: WorldRank) -> bool {
         self.awaited
             .as_mut()
             .is_some_and(|awaited| awaited.remove(&rank))
@@ -53,8 +54,8 @@ impl Core {
             _ => None,
         };
         let peers = run.program.actions().filter_map(from);
-        let may_put = |rank: &u32| *rank != me && self.peers.down(*rank).is_none();
-        let peers: BTreeSet<u32> = peers.filter(may_put).collect();
+        let may_put = |rank: &WorldRank| *rank != me && self.peers.down(*rank).is_none();
+        let peers: BTreeSet<WorldRank> = peers.filter(may_put).collect();
         let (Some(listed), Some(kind)) = (run.listed.as_mut(), &run.failed) else {
             return;
         };
@@ -75,7 +76,7 @@ impl Core {
     }
 
     /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
-    pub(in crate::engine) fn handle_halt(&mut self, rank: u32, header: &Ask) {
+    pub(in crate::engine) fn handle_halt(&mut self, rank: WorldRank, header: &Ask) {
         let key = CollectiveId::new(header.ctx, header.tag);
         let running = self.programs.calls.running(key);
         let run = running.and_then(|running| self.programs.get(running.run));
@@ -92,7 +93,7 @@ impl Core {
     }
 
     /// Handles the answer of a peer that puts no more for a collective.
-    pub(in crate::engine) fn handle_halted(&mut self, rank: u32, header: &Ask) {
+    pub(in crate::engine) fn handle_halted(&mut self, rank: WorldRank, header: &Ask) {
         let Some(running) = self
             .programs
             .calls
@@ -104,13 +105,13 @@ impl Core {
     }
 
     /// Stops waiting for a rank that is down, because its puts come no more.
-    pub(super) fn lose_still(&mut self, rank: u32) {
+    pub(super) fn lose_still(&mut self, rank: WorldRank) {
         for index in self.programs.indices() {
             self.note_still(index, rank);
         }
     }
 
-    fn note_still(&mut self, index: u32, rank: u32) {
+    fn note_still(&mut self, index: u32, rank: WorldRank) {
         let run = self.programs.get(index);
         let listed = run.and_then(|run| run.listed.as_mut());
         if listed.is_some_and(|listed| listed.still.end(rank)) {
@@ -128,7 +129,7 @@ impl Core {
     }
 
     /// Returns the world ranks for which failed programs wait.
-    pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = WorldRank> {
         let runs = self.programs.runs.iter().flatten();
         let stills = runs.filter_map(|run| run.listed.as_ref()?.still.awaited.as_ref());
         stills.flatten().copied()

@@ -14,6 +14,7 @@ use super::calls::Why;
 use crate::{
     buffer::TypeSig,
     engine::Core,
+    group::WorldRank,
     proto::collective_id::CollectiveId,
     proto::wire::{self, Base, Kind, Words},
 };
@@ -37,7 +38,7 @@ const LEN_MAX: usize = wire::WORDS_PARTS * wire::WORDS_LEN;
 const PAIRS_MAX: usize = 16;
 
 /// Two ranks of the world, the lower one first.
-type Pair = [u32; 2];
+type Pair = [WorldRank; 2];
 
 /// Two ranks, and what they called.
 type Disagreement = (Pair, Option<Box<[String; 2]>>);
@@ -49,7 +50,7 @@ pub(super) struct Known {
     /// The pairs of world ranks that disagree in one collective. Several ranks may each see another pair.
     pairs: BTreeMap<CollectiveId, BTreeSet<Pair>>,
     /// Words for calls of ranks that disagree, by collective and world rank.
-    said: BTreeMap<(CollectiveId, u32), Said>,
+    said: BTreeMap<(CollectiveId, WorldRank), Said>,
     /// Futures that wait for words.
     wakers: Vec<Waker>,
 }
@@ -89,15 +90,15 @@ impl Known {
     }
 
     /// Returns true if a rank disagrees with another one in a collective.
-    fn is_asked(&self, key: CollectiveId, rank: u32) -> bool {
+    fn is_asked(&self, key: CollectiveId, rank: WorldRank) -> bool {
         self.pairs(key).any(|pair| pair.contains(&rank))
     }
 
-    fn whole(&self, key: CollectiveId, rank: u32) -> Option<&str> {
+    fn whole(&self, key: CollectiveId, rank: WorldRank) -> Option<&str> {
         self.said.get(&(key, rank))?.whole.as_deref()
     }
 
-    fn place(&mut self, key: CollectiveId, rank: u32) -> Option<&mut Said> {
+    fn place(&mut self, key: CollectiveId, rank: WorldRank) -> Option<&mut Said> {
         let is_full = self.said.len() >= SAID_MAX;
         if is_full && !self.said.contains_key(&(key, rank)) {
             return None;
@@ -198,7 +199,7 @@ impl Core {
     }
 
     /// Sends the words for a rank's call to the neighbors.
-    fn pass_on(&mut self, key: CollectiveId, rank: u32) {
+    fn pass_on(&mut self, key: CollectiveId, rank: WorldRank) {
         if let Some(group) = self.group_of(key.context) {
             let neighbors = super::fail::neighbours(&group, self.programs.me);
             self.say_to(neighbors, key, rank);
@@ -209,9 +210,9 @@ impl Core {
     /// Sends the words for a rank's call to `peers`, if they are known.
     fn say_to(
         &mut self,
-        peers: impl IntoIterator<Item = u32> + Clone,
+        peers: impl IntoIterator<Item = WorldRank> + Clone,
         key: CollectiveId,
-        rank: u32,
+        rank: WorldRank,
     ) {
         let Some(text) = self.programs.words.whole(key, rank).map(str::to_owned) else {
             return;
@@ -237,7 +238,7 @@ impl Core {
             }
             let id = CollectiveId::new(ctx, tag);
             let me = self.programs.me;
-            let others: Vec<u32> = group.members().filter(|rank| *rank != me).collect();
+            let others: Vec<WorldRank> = group.members().filter(|rank| *rank != me).collect();
             for rank in &others {
                 if self.peers.down(*rank).is_none() {
                     self.tell_revoked(*rank, ctx);
@@ -249,8 +250,9 @@ impl Core {
     }
 
     /// Handles a peer's words for a rank's call. Only members are believed, and only about ranks that disagree.
-    pub(in crate::engine) fn handle_words(&mut self, by: u32, header: &Words) {
-        let (key, rank) = (CollectiveId::new(header.ctx, header.tag), header.rank);
+    pub(in crate::engine) fn handle_words(&mut self, by: WorldRank, header: &Words) {
+        let key = CollectiveId::new(header.ctx, header.tag);
+        let rank = WorldRank(header.rank);
         let group = self.group_of(key.context);
         if group.is_none() && !self.has_left(key.context & !1) {
             // This rank does not have the communicator yet. The words are used once it does.
@@ -297,7 +299,7 @@ impl Core {
         let Some((key, pair)) = self.named_pair(ctx) else {
             return false;
         };
-        let comes = |rank: &u32| {
+        let comes = |rank: &WorldRank| {
             let is_known = self.programs.words.whole(key, *rank).is_some();
             !is_known && *rank != self.programs.me && self.peers.down(*rank).is_none()
         };
@@ -311,8 +313,9 @@ impl Core {
             return None;
         };
         let (key, words) = (CollectiveId::new(ctx, tag), &self.programs.words);
-        let never_says =
-            |rank: &u32| self.peers.down(*rank).is_some() && words.whole(key, *rank).is_none();
+        let never_says = |rank: &WorldRank| {
+            self.peers.down(*rank).is_some() && words.whole(key, *rank).is_none()
+        };
         let best = words
             .pairs(key)
             .min_by_key(|pair| (pair.iter().any(never_says), *pair));
@@ -343,7 +346,7 @@ fn shortened(text: &str) -> String {
 
 impl Words {
     /// Splits the words for a rank's call into messages.
-    fn all(id: CollectiveId, rank: u32, text: &[u8]) -> impl Iterator<Item = Self> {
+    fn all(id: CollectiveId, rank: WorldRank, text: &[u8]) -> impl Iterator<Item = Self> {
         let parts = text.chunks(wire::WORDS_LEN).take(wire::WORDS_PARTS);
         let count = parts.len();
         parts.zip(0_u8..).map(move |(part, at)| {
@@ -353,7 +356,7 @@ impl Words {
                 base: Base::new(Kind::Words),
                 ctx: id.context,
                 tag: id.sequence,
-                rank,
+                rank: rank.0,
                 part: at,
                 parts: u8::try_from(count).unwrap_or(u8::MAX),
                 len: u8::try_from(part.len()).unwrap_or(u8::MAX),
@@ -366,10 +369,11 @@ impl Words {
 
 #[cfg(test)]
 mod tests {
-    use super::{CollectiveId, Said, Words, shortened, wire};
+    use super::{CollectiveId, Said, Words, WorldRank, shortened, wire};
 
     fn said(text: &str, order: impl Iterator<Item = usize>) -> Option<Box<str>> {
-        let parts: Vec<Words> = Words::all(CollectiveId::new(3, 7), 1, text.as_bytes()).collect();
+        let parts: Vec<Words> =
+            Words::all(CollectiveId::new(3, 7), WorldRank(1), text.as_bytes()).collect();
         let mut said = Said::default();
         for at in order {
             said.take(&parts[at % parts.len()]);
@@ -399,7 +403,7 @@ mod tests {
 
     #[test]
     fn forged_parts_are_refused() {
-        let mut header = Words::all(CollectiveId::new(3, 7), 1, b"barrier")
+        let mut header = Words::all(CollectiveId::new(3, 7), WorldRank(1), b"barrier")
             .next()
             .expect("one part");
         for (part, parts, len) in [(1, 1, 7), (0, 200, 7), (9, 200, 7), (0, 1, 255), (0, 0, 7)] {

@@ -18,7 +18,7 @@ use crate::{
     contexts::Contexts,
     engine::waiting::Waiting,
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     proto::collective_id::CollectiveId,
     proto::{
         agree::{Agree, Letter, Ranks, Say, Value},
@@ -52,7 +52,7 @@ pub(super) struct Agreements {
     /// Communicators that this rank has left, the oldest first.
     left: VecDeque<u32>,
     /// Headers for communicators that this rank is not in yet, by sender.
-    early: BTreeMap<u32, VecDeque<wire::Agree>>,
+    early: BTreeMap<WorldRank, VecDeque<wire::Agree>>,
 }
 
 /// The agreements of one communicator.
@@ -73,7 +73,7 @@ impl Agreements {
     }
 
     /// Keeps a header for later. Drops the oldest at the limit, which may be for a communicator that this rank has forgotten.
-    fn keep(&mut self, rank: u32, header: wire::Agree) {
+    fn keep(&mut self, rank: WorldRank, header: wire::Agree) {
         let early = self.early.entry(rank).or_default();
         if early.len() == EARLY_MAX {
             early.pop_front();
@@ -82,7 +82,7 @@ impl Agreements {
     }
 
     /// Removes the headers kept for a communicator. Returns them with their senders, in order.
-    fn take_early(&mut self, ctx: u32) -> Vec<(u32, wire::Agree)> {
+    fn take_early(&mut self, ctx: u32) -> Vec<(WorldRank, wire::Agree)> {
         let mut taken = Vec::new();
         self.early.retain(|&rank, headers| {
             taken.extend(
@@ -221,7 +221,7 @@ impl Core {
     }
 
     /// Returns the world ranks for which agreements wait.
-    pub(in crate::engine) fn awaited_agreed(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::engine) fn awaited_agreed(&self) -> impl Iterator<Item = WorldRank> {
         let all = self.agreements();
         all.flat_map(|(_, agreement)| agreement.awaited())
     }
@@ -248,7 +248,7 @@ impl Core {
 
 /// Handlers of what peers and the driver report.
 impl Core {
-    pub(in crate::engine) fn handle_agree(&mut self, rank: u32, header: &wire::Agree) {
+    pub(in crate::engine) fn handle_agree(&mut self, rank: WorldRank, header: &wire::Agree) {
         let ctx = header.ctx;
         let makes_sense = if !ctx.is_multiple_of(2) {
             false
@@ -265,7 +265,7 @@ impl Core {
     }
 
     /// Continues agreements without a peer that is down.
-    pub(super) fn agree_without(&mut self, rank: u32) {
+    pub(super) fn agree_without(&mut self, rank: WorldRank) {
         let Some(state) = self.recovery.get_mut() else {
             return;
         };
@@ -302,7 +302,7 @@ impl Core {
     }
 
     /// Answers a peer that waits for this rank in an agreement.
-    pub(in crate::engine) fn handle_ask_agreed(&mut self, rank: u32, header: &Ask) {
+    pub(in crate::engine) fn handle_ask_agreed(&mut self, rank: WorldRank, header: &Ask) {
         let mut agreement = self.recovery.agreement(header.ctx);
         let reminded = |it: &mut Agreement| {
             let rank = it.group.local_of(rank);
@@ -321,7 +321,7 @@ impl Core {
     }
 
     /// Handles a peer that makes no more calls on this communicator: it counts as down there.
-    pub(in crate::engine) fn handle_over_agreed(&mut self, rank: u32, header: &Ask) {
+    pub(in crate::engine) fn handle_over_agreed(&mut self, rank: WorldRank, header: &Ask) {
         let agreement = self.recovery.agreement(header.ctx);
         let waits = |it: &&mut Agreement| {
             it.machine.round() == header.tag && it.awaited().any(|awaited| awaited == rank)
@@ -433,13 +433,13 @@ impl Recovery {
 
 impl Agreement {
     /// Returns the world ranks for which this agreement waits.
-    fn awaited(&self) -> impl Iterator<Item = u32> {
+    fn awaited(&self) -> impl Iterator<Item = WorldRank> {
         let awaited = self.machine.awaited();
         awaited.filter_map(|rank| self.group.world_of(rank))
     }
 
     /// Handles a header. Returns `None` if it makes no sense.
-    fn handle(&mut self, rank: u32, header: &wire::Agree) -> Option<()> {
+    fn handle(&mut self, rank: WorldRank, header: &wire::Agree) -> Option<()> {
         let from = self.group.local_of(rank)?;
         let at = header.at as usize;
         let mut said = Ranks::default();
@@ -460,7 +460,7 @@ impl Agreement {
     }
 
     /// Continues without a rank. Returns true if that rank was a member.
-    fn lose(&mut self, rank: u32) -> bool {
+    fn lose(&mut self, rank: WorldRank) -> bool {
         let Some(rank) = self.group.local_of(rank) else {
             return false;
         };
@@ -533,7 +533,7 @@ mod tests {
 
     use ripstop_fabric::random::Random;
 
-    use super::{Agree, Agreement, Calls, Letter, Ranks, Say, Value, headers, read};
+    use super::{Agree, Agreement, Calls, Letter, Ranks, Say, Value, WorldRank, headers, read};
     use crate::group::Group;
 
     #[test]
@@ -566,7 +566,7 @@ mod tests {
             agreement.machine.begin(value.clone());
             for header in headers(4, &letter) {
                 assert!(agreement.machine.poll_decided().is_none());
-                assert_eq!(agreement.handle(0, &header), Some(()));
+                assert_eq!(agreement.handle(WorldRank(0), &header), Some(()));
             }
             assert_eq!(agreement.machine.poll_decided(), Some((0, value)));
         }

@@ -3,7 +3,7 @@
 use std::task::{Poll, Waker};
 
 use super::{Core, remember};
-use crate::group::Group;
+use crate::group::{Group, WorldRank};
 
 /// Position of one stream.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Core {
         followers.map(|follower| follower.ctx)
     }
 
-    pub(super) fn note_failure(&mut self, rank: u32) {
+    pub(super) fn note_failure(&mut self, rank: WorldRank) {
         let state = self.recovery.state();
         state.failed.push(rank);
         let followers = state.followers.values_mut();

@@ -19,7 +19,7 @@ pub(crate) use self::{
     failures::Following,
 };
 use super::{Core, Engine};
-use crate::group::Group;
+use crate::group::{Group, WorldRank};
 
 /// State for recovery, allocated when first needed: most jobs never need it.
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(super) struct Recovery(Option<Box<State>>);
 #[derive(Default)]
 struct State {
     /// World ranks that have failed, in the order in which this rank learned of it.
-    failed: Vec<u32>,
+    failed: Vec<WorldRank>,
     /// Streams that wait for the next failure, by number.
     followers: BTreeMap<u32, Follower>,
     /// Streams made so far.
@@ -75,7 +75,7 @@ impl Engine {
 
 impl Core {
     /// Handles a peer that is down.
-    pub(super) fn recover_from(&mut self, rank: u32, why: Down) {
+    pub(super) fn recover_from(&mut self, rank: WorldRank, why: Down) {
         if why == Down::Failed {
             self.note_failure(rank);
         }

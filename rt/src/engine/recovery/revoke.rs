@@ -14,7 +14,7 @@ use super::{Core, Engine};
 use crate::{
     engine::message::Body,
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::Slot,
     proto::{
         matching::{Envelope, Want},
@@ -29,7 +29,7 @@ const EARLY_MAX: usize = 1 << 10;
 #[derive(Debug)]
 pub(super) struct Early {
     ctx: u32,
-    by: u32,
+    by: WorldRank,
     /// The collective that failed there, or `None` if the application has revoked the communicator.
     failed: Option<Abort>,
 }
@@ -44,7 +44,7 @@ impl Engine {
 
 impl Core {
     /// Handles a peer's report that a communicator is revoked.
-    pub(in crate::engine) fn handle_revoke(&mut self, rank: u32, header: &Revoke) {
+    pub(in crate::engine) fn handle_revoke(&mut self, rank: WorldRank, header: &Revoke) {
         let ctx = header.ctx;
         let member = self.members(ctx).map(|group| group.contains(rank));
         match member {
@@ -56,7 +56,7 @@ impl Core {
     }
 
     /// Keeps a report about a communicator that this rank is not in yet. It counts only if its sender turns out to be a member.
-    pub(in crate::engine) fn hear_early(&mut self, ctx: u32, by: u32, failed: Option<Abort>) {
+    pub(in crate::engine) fn hear_early(&mut self, ctx: u32, by: WorldRank, failed: Option<Abort>) {
         if self.has_left(ctx & !1) {
             return;
         }
@@ -132,7 +132,7 @@ impl Core {
     }
 
     /// Notifies the members next to this rank again after a peer has failed: that peer may have failed before it notified them.
-    pub(super) fn spread_around(&mut self, rank: u32) {
+    pub(super) fn spread_around(&mut self, rank: WorldRank) {
         let void: Vec<u32> = self
             .programs
             .void()
@@ -148,7 +148,7 @@ impl Core {
         }
     }
 
-    fn say_revoked(&mut self, ctx: u32, to: BTreeSet<u32>) {
+    fn say_revoked(&mut self, ctx: u32, to: BTreeSet<WorldRank>) {
         for rank in to {
             self.peers.control(rank, &Revoke::new(ctx));
         }
@@ -156,7 +156,11 @@ impl Core {
 }
 
 /// Returns the world ranks of the living members at distances of powers of two, or of the next ones beyond, on both sides.
-fn neighbours(group: &Group, me: u32, lives: impl Fn(u32) -> bool) -> BTreeSet<u32> {
+fn neighbours(
+    group: &Group,
+    me: WorldRank,
+    lives: impl Fn(WorldRank) -> bool,
+) -> BTreeSet<WorldRank> {
     let distances = (0..usize::BITS).map(|bit| 1_usize << bit);
     let distances = distances.take_while(|&distance| distance < group.len());
     let found = distances.flat_map(|distance| beyond(group, me, distance, &lives));
@@ -164,17 +168,21 @@ fn neighbours(group: &Group, me: u32, lives: impl Fn(u32) -> bool) -> BTreeSet<u
 }
 
 /// Returns the world ranks of the next living members on both sides.
-fn next_around(group: &Group, me: u32, lives: impl Fn(u32) -> bool) -> BTreeSet<u32> {
+fn next_around(
+    group: &Group,
+    me: WorldRank,
+    lives: impl Fn(WorldRank) -> bool,
+) -> BTreeSet<WorldRank> {
     beyond(group, me, 1, &lives).collect()
 }
 
 /// Returns the first living member at this distance or beyond it, on each side.
 fn beyond(
     group: &Group,
-    me: u32,
+    me: WorldRank,
     distance: usize,
-    lives: &impl Fn(u32) -> bool,
-) -> impl Iterator<Item = u32> {
+    lives: &impl Fn(WorldRank) -> bool,
+) -> impl Iterator<Item = WorldRank> {
     let size = group.len();
     let first = |back: bool| {
         let rank = group.local_of(me)?;
@@ -190,14 +198,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{neighbours, next_around};
-    use crate::group::Group;
+    use crate::group::{Group, WorldRank};
 
     #[test]
     fn whoever_is_dead_all_who_live_hear_of_it() {
         for size in 1..10_u32 {
-            let group = Group::new((0..size).map(|rank| rank * 3 + 1).collect());
+            let group = Group::new((0..size).map(|rank| WorldRank(rank * 3 + 1)).collect());
             for dead in 0..1_u32 << size {
-                let lives = |world: u32| dead >> (world / 3) & 1 == 0;
+                let lives = |world: WorldRank| dead >> (world.0 / 3) & 1 == 0;
                 let living = || group.members().filter(|&rank| lives(rank));
                 let Some(first) = living().next() else {
                     continue;

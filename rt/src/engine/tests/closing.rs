@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     engine::{Deed, Ranges, Started, Wanted},
+    group::WorldRank,
     ops::About,
 };
 
@@ -101,7 +102,7 @@ fn a_count_for_the_dead_does_not_keep_a_rank_from_closing() {
     let mut world = world(true);
     die(&mut world);
     let count = Wanted::Count {
-        rank: 1,
+        rank: WorldRank(1),
         counter: RemoteCounter::zeroed(),
         by: 1,
     };

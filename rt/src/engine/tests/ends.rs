@@ -9,7 +9,7 @@ use std::{
     task::{Wake, Waker},
 };
 
-use ripstop_fabric::driver::{Down, Payload, Peer as Rank, Sink, Token};
+use ripstop_fabric::driver::{Down, Payload, Sink, Token};
 
 use super::{
     hostile::{about, engine},
@@ -19,6 +19,7 @@ use crate::{
     buffer::RegBuf,
     engine::{Engine, Started},
     error::ErrorKind,
+    group::WorldRank,
     ops::{Landed, Landing, Life, Ticket},
     proto::wire::{self, About, Kind, OpId},
 };
@@ -37,7 +38,7 @@ fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
     };
     engine.core.ops.live(ticket.op).life = Life::Sharing { receiver: RECEIVER };
     engine.core.moving += 1;
-    engine.core.peer_down(Rank(1), Down::Failed);
+    engine.core.peer_down(WorldRank(1), Down::Failed);
     assert!(
         engine.core.take_send(&ticket).is_none(),
         "the driver reads it"
@@ -80,7 +81,7 @@ fn with_a_claimed_rear() -> (World, Ticket<RegBuf<u8>>) {
 fn say_landed(world: &mut World, op: OpId, status: u64) {
     let header = About::new(Kind::Landed, op, status);
     let (header, body) = (bytemuck::bytes_of(&header), Payload::from_slice(&[]));
-    world.engines[1].core.message(Rank(0), header, body);
+    world.engines[1].core.message(WorldRank(0), header, body);
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn a_peer_says_once_how_its_put_of_the_rear_went() {
 fn a_rear_that_is_got_after_all_ends_by_the_drivers_word_although_its_sender_dies() {
     let (mut world, recv) = with_a_claimed_rear();
     say_landed(&mut world, recv.op, wire::REFUSED);
-    world.engines[1].core.peer_down(Rank(0), Down::Failed);
+    world.engines[1].core.peer_down(WorldRank(0), Down::Failed);
     assert!(!world.is_done(1, &recv), "the driver writes there");
     let (outcome, buf) = world.await_recv(1, &recv);
     assert!(outcome.is_ok() && buf[..] == [5; 200_000]);

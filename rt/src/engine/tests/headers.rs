@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ripstop_fabric::{
-    driver::{Down, Payload, Peer as Rank, Sink},
+    driver::{Down, Payload, Sink},
     random::Random,
 };
 
@@ -12,6 +12,7 @@ use super::world::{CTX, DETECT, Net, World, about, failed_rank};
 use crate::{
     engine::Started,
     error::ErrorKind,
+    group::WorldRank,
     ops::{About, Landed, Ticket},
     proto::wire::{Base, Eager, Kind, OpId},
 };
@@ -265,8 +266,8 @@ fn a_peer_that_dies_while_it_is_blocked_ends_what_waits_for_it_and_leaves_its_ro
     }
     let recv = world.recv(0, Some(1), Some(2));
     world.run_for(DETECT);
-    world.engines[0].core.peer_down(Rank(1), Down::Failed);
-    world.engines[1].core.peer_down(Rank(0), Down::Failed);
+    world.engines[0].core.peer_down(WorldRank(1), Down::Failed);
+    world.engines[1].core.peer_down(WorldRank(0), Down::Failed);
     assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
     let (outcome, _) = world.sent(1, &last.expect("they were held"));
     assert_eq!(failed_rank(&outcome), Some(0));
@@ -315,7 +316,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
         let header = bytemuck::bytes_of(&header);
         engine
             .core
-            .message(Rank(1), header, Payload::from_slice(&body));
+            .message(WorldRank(1), header, Payload::from_slice(&body));
         (engine.core.stored(), engine.core.refused)
     };
     for n in 1..=3 {
@@ -343,7 +344,7 @@ fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
         let body = vec![0; 8192];
         engine
             .core
-            .message(Rank(1), header, Payload::from_slice(&body));
+            .message(WorldRank(1), header, Payload::from_slice(&body));
     }
     assert_eq!((engine.core.stored(), engine.core.refused), (4, 16));
 }
@@ -419,7 +420,7 @@ impl Chaos {
         match outcome {
             Ok(landed) => {
                 let sent = &mut self.sent[id_of(&buf) as usize];
-                assert_eq!((landed.source, landed.tag), (sent.from, sent.tag));
+                assert_eq!((landed.source.0, landed.tag), (sent.from, sent.tag));
                 assert_eq!(sent.got.replace(at), None, "a message came twice");
             }
             Err(why) => assert!(matches!(why.kind, ErrorKind::TimedOut), "{why:?}"),
@@ -502,7 +503,7 @@ impl Chaos {
             return;
         };
         if gentle || self.random.chance(0.5) {
-            let named = about(Some(landed.source), Some(landed.tag));
+            let named = about(Some(landed.source.0), Some(landed.tag));
             let ticket = engine.core.ops.hold_growing::<u8>(named);
             engine.recv_probed(ticket.op, &landed);
             let ticket = Some(ticket);

@@ -1,7 +1,7 @@
 //! Hostile input from the wire: nothing that a peer sends may make the engine panic, hang or leak.
 
 use ripstop_fabric::{
-    driver::{Down, Payload, Peer as Rank, Sink},
+    driver::{Down, Payload, Sink},
     loopback,
     random::Random,
 };
@@ -9,7 +9,7 @@ use ripstop_fabric::{
 use crate::engine::{AgreementId, Engine, EngineSetup, Started};
 use crate::{
     clock::Time,
-    group::Group,
+    group::{Group, WorldRank},
     ops::{About, Ticket},
     proto::{
         path::Paths,
@@ -22,7 +22,7 @@ pub(super) fn engine() -> Engine {
     let driver = loopback::world(3).swap_remove(0);
     let caps = ripstop_fabric::driver::Driver::caps(&driver).clone();
     let setup = EngineSetup {
-        rank: 0,
+        rank: WorldRank(0),
         size: 3,
         paths: Paths::new(&caps, &Settings::new()),
         store: Settings::new().store(),
@@ -36,7 +36,7 @@ pub(super) fn engine() -> Engine {
 pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
     About {
         ctx: 0,
-        peer,
+        peer: peer.map(WorldRank),
         tag,
         sig: 7,
         elem: 1,
@@ -163,7 +163,7 @@ impl Victim {
         } else {
             let about = About {
                 elem: 8,
-                ..about(Some(landed.source), Some(landed.tag))
+                ..about(Some(landed.source.0), Some(landed.tag))
             };
             let op = self.engine.core.ops.hold_growing::<u64>(about).op;
             self.engine.recv_probed(op, &landed);
@@ -188,7 +188,7 @@ impl Victim {
     fn hear(&mut self, header: &[u8], body: &[u8]) {
         self.engine
             .core
-            .message(Rank(1), header, Payload::from_slice(body));
+            .message(WorldRank(1), header, Payload::from_slice(body));
     }
 }
 
@@ -221,7 +221,7 @@ fn no_message_of_a_peer_can_panic_the_engine() {
             }
             victim.engine.turn(Time::from_nanos(step));
         }
-        victim.engine.core.peer_down(Rank(1), Down::Failed);
+        victim.engine.core.peer_down(WorldRank(1), Down::Failed);
         while !victim.receives.is_empty() || !victim.probes.is_empty() {
             victim.end_one(&mut random);
         }
@@ -272,7 +272,7 @@ fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
         let mut engine = engine();
         engine.join(CTX, &Group::First(3));
         for step in 0..2_000 {
-            let from = Rank(u32::from(below(&mut random, 4)));
+            let from = WorldRank(u32::from(below(&mut random, 4)));
             match below(&mut random, 40) {
                 0 => _ = engine.agree(CTX, true, 2, std::panic::Location::caller()),
                 1 if step > 1_000 => {
@@ -289,8 +289,8 @@ fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
             engine.turn(Time::from_nanos(step));
         }
         assert!(engine.core.refused > 100);
-        engine.core.peer_down(Rank(1), Down::Failed);
-        engine.core.peer_down(Rank(2), Down::Finished);
+        engine.core.peer_down(WorldRank(1), Down::Failed);
+        engine.core.peer_down(WorldRank(2), Down::Finished);
         let round = engine.agree(CTX, true, 2, std::panic::Location::caller());
         let polled = engine
             .core

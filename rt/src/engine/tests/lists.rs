@@ -11,7 +11,7 @@ use bytemuck::{Zeroable, bytes_of};
 use ripstop_fabric::{
     driver::{
         Armed, Caps, Command, Down, Driver, DriverAbilities, EventCounters, Failure, ListLimits,
-        LocalRange, Payload, Peer, Post, Progress, Sink, TaskLists, Token, WaitOn,
+        LocalRange, Payload, Post, Progress, Sink, TaskLists, Token, WaitOn,
     },
     lacks_abilities,
     loopback::{self, Loopback},
@@ -24,7 +24,7 @@ use crate::{
     clock::Time,
     engine::{Engine, EngineSetup, RunCall, RunTicket},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     offload::{Action, Buffer, Builder, Lens},
     ops::{Life, Pair},
     proto::{
@@ -185,11 +185,11 @@ impl Driver for Adapter {
         Some(RemoteRegion::named(self.me, 1, 0, range.len() as u64))
     }
 
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
         self.inner.expect(awaited);
     }
 
-    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+    fn give_up(&mut self, peer: WorldRank, how: Option<Down>) -> Down {
         self.inner.give_up(peer, how)
     }
 }
@@ -301,7 +301,7 @@ impl Two {
 fn over(adapter: Adapter) -> Engine {
     let me = adapter.me;
     let setup = EngineSetup {
-        rank: me,
+        rank: WorldRank(me),
         size: 2,
         paths: Paths::new(&adapter.caps, &Settings::new()),
         store: Settings::new().store(),
@@ -446,7 +446,7 @@ fn a_peer_that_has_finished_ends_what_it_did_not_come_to_and_nothing_earlier() {
             zero: 0,
         };
         let core = &mut two.world.engines[1].core;
-        core.handle_abort(0, &finished);
+        core.handle_abort(WorldRank(0), &finished);
         two.world.run_for(10 * TICK);
         let op = two.tickets[1].buffers.op;
         assert_eq!(two.world.engines[1].core.is_done(op), ends, "from {tag} on");
@@ -603,12 +603,12 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
     (offer.ctx, offer.sig) = (CTX + 1, 5);
     (offer.total, offer.modes) = (BLOCK as u64, wire::MODE_PUT);
     let nothing = Payload::from_slice(&[]);
-    engine.core.message(Peer(0), bytes_of(&offer), nothing);
+    engine.core.message(WorldRank(0), bytes_of(&offer), nothing);
     engine.turn(Time::default());
     let is_invited = |life: &Life| matches!(life, Life::Landing(landing) if landing.invited);
     let invited = engine.core.ops.which(|slot| is_invited(&slot.life));
     let claim = wire::About::new(Kind::Landed, invited[0], wire::OK);
-    engine.core.message(Peer(0), bytes_of(&claim), nothing);
+    engine.core.message(WorldRank(0), bytes_of(&claim), nothing);
     engine.turn(Time::default());
     let (outcome, _, output, _) = engine.core.take_run(&ticket).expect("it is over");
     assert!(outcome.is_ok() && output == vec![0; BLOCK / 8]);

@@ -9,8 +9,8 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, Down, Driver, DriverAbilities, LocalRange, Offer, Payload, Peer,
-        Post, Progress, Sink, TagMatching, Token, WaitOn,
+        Armed, Caps, Command, Down, Driver, DriverAbilities, LocalRange, Offer, Payload, Post,
+        Progress, Sink, TagMatching, Token, WaitOn,
     },
     lacks_abilities,
     loopback::{self, Loopback},
@@ -25,7 +25,7 @@ use crate::{
     clock::Time,
     engine::{Engine, EngineSetup},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::{About, Outcome, Ticket},
     proto::{path::Paths, wire::Eager},
     settings::Settings,
@@ -80,7 +80,7 @@ impl Driver for Scripted {
     fn progress(&mut self, _: u32, sink: &mut dyn Sink) -> Progress {
         let all = std::mem::take(&mut lock(&self.script).next);
         let events = u32::try_from(all.len()).expect("a few");
-        let from = Peer(1);
+        let from = WorldRank(1);
         for says in all {
             match says {
                 Says::Message(header, body) => {
@@ -121,9 +121,9 @@ impl Driver for Scripted {
         None
     }
 
-    fn expect(&mut self, _: &mut dyn FnMut() -> Vec<Peer>) {}
+    fn expect(&mut self, _: &mut dyn FnMut() -> Vec<WorldRank>) {}
 
-    fn give_up(&mut self, _: Peer, how: Option<Down>) -> Down {
+    fn give_up(&mut self, _: WorldRank, how: Option<Down>) -> Down {
         how.unwrap_or(Down::Failed)
     }
 }
@@ -148,7 +148,7 @@ impl TagMatching for Scripted {
         self.post(message)
     }
 
-    fn offer(&mut self, _: Peer, offer: Offer) -> bool {
+    fn offer(&mut self, _: WorldRank, offer: Offer) -> bool {
         let mut script = lock(&self.script);
         let takes = !script.full;
         if takes {
@@ -210,7 +210,7 @@ impl Rank {
         let inner = loopback::world(2).remove(0);
         let caps = inner.caps().clone();
         let setup = EngineSetup {
-            rank: 0,
+            rank: WorldRank(0),
             size: 2,
             paths: Paths::new(&caps, &Settings::new()),
             store: Settings::new().store(),
@@ -313,7 +313,7 @@ fn a_message_that_was_placed_is_received_where_it_is() {
 #[test]
 fn only_exact_receives_of_some_length_lend_their_buffers() {
     let mut rank = Rank::new();
-    let longest = rank.engine.core.paths.to(1).eager_max();
+    let longest = rank.engine.core.paths.to(WorldRank(1)).eager_max();
     for (about, len) in [
         (exact(1), 7),
         (exact(1), longest + 1),

@@ -6,7 +6,7 @@ use super::world::{CTX, DETECT, Net, Spoken, TICK, World, about, failed_rank};
 use crate::{
     engine::{Engine, RunCall, RunTicket},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     offload::{Action, Buffer, Builder, Lens, Program, Reducer, Side, Signature, StepId},
     ops::{About, Outcome, Pair},
     proto::wire::{Abort, Base, Kind},
@@ -338,17 +338,19 @@ fn news_of_failures_are_believed_of_members() {
     let mut world = World::new(3, net(true));
     let engine = &mut world.engines[0];
     let ctx = CTX + 3;
-    engine.core.join_group(ctx, &Group::new(vec![0, 2]));
+    engine
+        .core
+        .join_group(ctx, &Group::new(vec![WorldRank(0), WorldRank(2)]));
     for (from, header) in [
         (2, abort(ctx - 1, 1)),
         (2, abort(ctx, 9)),
         (1, abort(ctx, 1)),
     ] {
-        engine.core.handle_abort(from, &header);
+        engine.core.handle_abort(WorldRank(from), &header);
         assert!(!is_revoked(engine, ctx));
     }
     assert_eq!(engine.core.refused, 3);
-    engine.core.handle_abort(2, &abort(ctx, 1));
+    engine.core.handle_abort(WorldRank(2), &abort(ctx, 1));
     let kind = engine.core.programs.revoked_kind(ctx, Some(7));
     assert!(
         matches!(kind, Some(ErrorKind::PeerFailed { rank: 2, .. })),
@@ -363,7 +365,9 @@ fn news_of_failures_wait_within_bounds_until_this_rank_knows_who_is_a_member() {
     let engine = &mut world.engines[0];
     let strange = |nth: u32| 2 * nth + 1001;
     for nth in 0..100_000 {
-        engine.core.handle_abort(1, &abort(strange(nth), 1));
+        engine
+            .core
+            .handle_abort(WorldRank(1), &abort(strange(nth), 1));
     }
     for (nth, group) in [
         (0, [0, 1]),
@@ -374,7 +378,9 @@ fn news_of_failures_wait_within_bounds_until_this_rank_knows_who_is_a_member() {
     ] {
         let ctx = strange(nth);
         assert!(!is_revoked(engine, ctx), "this rank is not in it");
-        engine.core.join_group(ctx, &Group::new(group.to_vec()));
+        engine
+            .core
+            .join_group(ctx, &Group::new(group.map(WorldRank).to_vec()));
         let believed = nth > 98_975 && group[1] == 1;
         assert_eq!(is_revoked(engine, ctx), believed, "number {nth}");
     }
@@ -405,7 +411,9 @@ fn what_comes_for_collectives_of_a_dropped_communicator_goes_and_why_it_failed_i
             }
             if fails {
                 world.net.cut(1, 0);
-                world.engines[1].core.handle_abort(0, &abort(ctx, 1));
+                world.engines[1]
+                    .core
+                    .handle_abort(WorldRank(0), &abort(ctx, 1));
                 world.run_for(10 * TICK);
                 world.net.heal();
             }

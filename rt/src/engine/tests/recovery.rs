@@ -6,14 +6,14 @@ use std::{
     task::{Poll, Waker},
 };
 
-use ripstop_fabric::driver::{Down, Peer as Rank, Sink};
+use ripstop_fabric::driver::{Down, Sink};
 
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
     contexts::Contexts,
     engine::{AgreementId, Engine, Started},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::{About, Outcome},
     proto::{agree::Value, matching::Envelope, wire::Revoke},
 };
@@ -116,21 +116,21 @@ fn who_sends_to_a_revoked_communicator_hears_of_it() {
 fn news_of_a_communicator_that_is_made_later_are_kept_within_bounds() {
     let mut world = World::new(3, net(true));
     let core = &mut world.engines[0].core;
-    let group = Group::new(vec![0, 2]);
+    let group = Group::new(vec![WorldRank(0), WorldRank(2)]);
     for ctx in 0..100_000 {
-        core.handle_revoke(1, &Revoke::new(2 * ctx + 20));
+        core.handle_revoke(WorldRank(1), &Revoke::new(2 * ctx + 20));
     }
-    core.handle_revoke(1, &Revoke::new(8));
-    core.handle_revoke(2, &Revoke::new(10));
+    core.handle_revoke(WorldRank(1), &Revoke::new(8));
+    core.handle_revoke(WorldRank(2), &Revoke::new(10));
     core.join_group(8, &group);
     core.join_group(10, &group);
     assert!(!core.programs.is_void(8), "rank 1 is not in it");
     assert!(core.programs.is_void(10));
-    core.handle_revoke(1, &Revoke::new(8));
-    core.handle_revoke(2, &Revoke::new(9));
+    core.handle_revoke(WorldRank(1), &Revoke::new(8));
+    core.handle_revoke(WorldRank(2), &Revoke::new(9));
     assert_eq!(core.refused, 2);
     core.leave_group(10);
-    core.handle_revoke(1, &Revoke::new(10));
+    core.handle_revoke(WorldRank(1), &Revoke::new(10));
     assert!(core.programs.is_void(10), "others may ask");
 }
 
@@ -333,7 +333,9 @@ fn who_missed_the_decision_gets_it_from_one_that_it_did_not_tell() {
     assert!(is_over(&mut world, rounds[2]) && !is_over(&mut world, rounds[1]));
     world.paused.insert(0);
     for rank in [1, 2, 3] {
-        world.engines[rank].core.peer_down(Rank(0), Down::Failed);
+        world.engines[rank]
+            .core
+            .peer_down(WorldRank(0), Down::Failed);
     }
     for _ in 0..2 {
         assert!(world.engines[2].core.ask_in_vain(true));

@@ -7,7 +7,7 @@ use crate::{
     buffer::TypeSig,
     engine::{Deed, Engine, Extent, Gates, Ranges, Want, WindowId},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::About,
     proto::wire::{self, Base, COUNT_COMPLETED, COUNT_POSTED, Kind, Note, Updated},
 };
@@ -22,7 +22,7 @@ fn exposed() -> World {
     let mut world = World::new(2, Net::default());
     let engine = &mut world.engines[0];
     engine.open_window(ID, Extent::Growing(TypeSig(7)));
-    engine.post_window(ID, 1);
+    engine.post_window(ID, WorldRank(1));
     world
 }
 
@@ -41,7 +41,7 @@ fn note(kind: Kind, what: u32, count: u64) -> Note {
 fn free(engine: &mut Engine, posts: u64, completions: u64) {
     for (what, count) in [(COUNT_POSTED, posts), (COUNT_COMPLETED, completions)] {
         let header = note(Kind::NoWindow, what, count);
-        engine.core.handle_no_window(1, &header);
+        engine.core.handle_no_window(WorldRank(1), &header);
     }
 }
 
@@ -51,12 +51,15 @@ fn a_completion_that_is_overtaken_by_the_end_of_its_window_counts() {
     let engine = &mut world.engines[0];
     free(engine, 0, 1);
     assert!(
-        engine.core.has_completed(ID, 1).is_none(),
+        engine.core.has_completed(ID, WorldRank(1)).is_none(),
         "it is on its way"
     );
     let counted = note(Kind::Note, COUNT_COMPLETED, 1);
-    engine.core.handle_note(1, &counted);
-    assert!(matches!(engine.core.has_completed(ID, 1), Some(Ok(()))));
+    engine.core.handle_note(WorldRank(1), &counted);
+    assert!(matches!(
+        engine.core.has_completed(ID, WorldRank(1)),
+        Some(Ok(()))
+    ));
 }
 
 #[test]
@@ -64,7 +67,7 @@ fn who_never_completed_is_not_waited_for_when_its_window_is_gone() {
     let mut world = exposed();
     let engine = &mut world.engines[0];
     free(engine, 0, 0);
-    let ended = engine.core.has_completed(ID, 1);
+    let ended = engine.core.has_completed(ID, WorldRank(1));
     assert!(matches!(ended, Some(Err(ErrorKind::NoWindow { .. }))));
 }
 
@@ -74,13 +77,13 @@ fn a_post_that_is_overtaken_by_the_end_of_its_window_is_waited_for() {
         let mut world = exposed();
         let engine = &mut world.engines[0];
         free(engine, posts, 0);
-        engine.start_window(ID, &[1])
+        engine.start_window(ID, &[WorldRank(1)])
     };
     assert!(started(1).is_none(), "it is on its way");
     let refused = started(0);
     assert!(matches!(
         refused,
-        Some(Err((1, ErrorKind::NoWindow { .. })))
+        Some(Err((WorldRank(1), ErrorKind::NoWindow { .. })))
     ));
 }
 
@@ -90,7 +93,7 @@ pub(super) fn met() -> World {
     for engine in &mut world.engines {
         engine.open_window(ID, Extent::Growing(TypeSig(7)));
     }
-    world.engines[1].post_window(ID, 0);
+    world.engines[1].post_window(ID, WorldRank(0));
     world.run_for(10 * TICK);
     world
 }
@@ -104,16 +107,19 @@ fn lose(world: &mut World) {
 fn an_access_that_the_target_has_heard_the_end_of_ended_well_when_the_target_finishes() {
     for told in [true, false] {
         let mut world = met();
-        let started = world.engines[0].start_window(ID, &[1]);
+        let started = world.engines[0].start_window(ID, &[WorldRank(1)]);
         assert!(matches!(started, Some(Ok(()))));
         if told {
-            world.engines[0].complete_window(ID, 1);
+            world.engines[0].complete_window(ID, WorldRank(1));
             world.run_for(10 * TICK);
         }
         lose(&mut world);
         let engine = &mut world.engines[0];
-        engine.complete_window(ID, 1);
-        let ended = engine.core.has_ended(ID, 1, 1).expect("it is over");
+        engine.complete_window(ID, WorldRank(1));
+        let ended = engine
+            .core
+            .has_ended(ID, WorldRank(1), 1)
+            .expect("it is over");
         match ended {
             Ok(()) => assert!(told),
             Err(why) => assert!(!told && matches!(why, ErrorKind::PeerFinished { rank: 1 })),
@@ -134,7 +140,9 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
         engine.write_window(about, Deed::Put, Ranges::From(0), vec![1_u8])
     };
     let _asked = put(engine);
-    engine.ask_lock(ID, 1, Want::Shared).expect("there is none");
+    engine
+        .ask_lock(ID, WorldRank(1), Want::Shared)
+        .expect("there is none");
     let waits = put(engine);
     let updated = Updated {
         base: Base::new(Kind::Updated),
@@ -144,7 +152,7 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
     };
     engine
         .core
-        .handle_updated(1, &updated, Payload::from_slice(&[]));
+        .handle_updated(WorldRank(1), &updated, Payload::from_slice(&[]));
     assert!(!engine.core.is_done(waits.op) && engine.core.refused > 0);
     lose(&mut world);
     assert!(world.engines[0].core.is_done(waits.op));

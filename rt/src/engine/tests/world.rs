@@ -12,7 +12,7 @@ use std::{
 use ripstop_fabric::{
     driver::{
         Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities, Evidence, Failure,
-        FailureWatch, LocalRange, Peer, Post, Progress, Sink, Token, WaitOn,
+        FailureWatch, LocalRange, Post, Progress, Sink, Token, WaitOn,
     },
     lacks_abilities,
     loopback::{self, Loopback},
@@ -26,7 +26,7 @@ use crate::{
     clock::Time,
     engine::{Engine, EngineSetup, Started},
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     ops::{About, Outcome, Ticket},
     proto::path::Paths,
     settings::Settings,
@@ -158,11 +158,11 @@ impl Driver for Lossy {
         self.inner.progress(budget, sink)
     }
 
-    fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {
+    fn give_up(&mut self, WorldRank(rank): WorldRank, how: Option<Down>) -> Down {
         self.gone.insert(rank);
         let over = self.kept.extract_if(.., |(to, _)| *to == rank);
         self.said.extend(over.map(|(_, token)| token));
-        self.inner.give_up(Peer(rank), how)
+        self.inner.give_up(WorldRank(rank), how)
     }
 
     fn arm(&mut self) -> Armed {
@@ -185,7 +185,7 @@ impl Driver for Lossy {
         self.inner.expose(range)
     }
 
-    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
         self.inner.expect(awaited);
     }
 }
@@ -204,7 +204,7 @@ impl DriverAbilities for Lossy {
 }
 
 impl ConnectAhead for Lossy {
-    fn connect_many(&mut self, peers: &[Peer]) {
+    fn connect_many(&mut self, peers: &[WorldRank]) {
         let peers = peers.iter().map(|peer| peer.0).collect();
         self.net.note(Spoken::Will(self.me, peers));
     }
@@ -215,11 +215,11 @@ impl FailureWatch for Lossy {
         !self.net.lost.load(Ordering::Relaxed)
     }
 
-    fn answers(&mut self, _peer: Peer) -> u64 {
+    fn answers(&mut self, _peer: WorldRank) -> u64 {
         0
     }
 
-    fn evidence(&mut self, _peer: Peer) -> Evidence {
+    fn evidence(&mut self, _peer: WorldRank) -> Evidence {
         Evidence::Unreachable
     }
 }
@@ -256,7 +256,7 @@ impl World {
                 ..inner.caps().clone()
             };
             let mut setup = EngineSetup {
-                rank: me,
+                rank: WorldRank(me),
                 size: ranks,
                 paths: Paths::new(&caps, &Settings::new()),
                 store: Settings::new().store(),
@@ -381,7 +381,7 @@ fn do_jobs(engine: &mut Engine) {
 pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
     About {
         ctx: CTX,
-        peer,
+        peer: peer.map(WorldRank),
         tag,
         sig: 7,
         elem: 1,

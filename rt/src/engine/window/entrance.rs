@@ -9,10 +9,13 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use ripstop_fabric::driver::{Doorkeeper, Peer};
+use ripstop_fabric::driver::Doorkeeper;
 
 use super::{ledger::Ledger, locks::Door};
-use crate::sync::{Mutex, lock};
+use crate::{
+    group::WorldRank,
+    sync::{Mutex, lock},
+};
 
 /// Access rules of one end, shared with the adapter, which may ask at any time.
 #[derive(Default)]
@@ -26,7 +29,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// Counts shared with neighbors to which we may have posted, by world rank.
-    near: BTreeMap<u32, Arc<Ledger>>,
+    near: BTreeMap<WorldRank, Arc<Ledger>>,
     door: Door,
     /// True if every rank may access the memory, unless another rank has locked it exclusively.
     open: bool,
@@ -40,7 +43,7 @@ impl Entrance {
     }
 
     /// Adds a neighbor to which we may post from now on.
-    pub(super) fn meet(&self, rank: u32, ledger: &Arc<Ledger>) {
+    pub(super) fn meet(&self, rank: WorldRank, ledger: &Arc<Ledger>) {
         lock(&self.0.state).near.insert(rank, Arc::clone(ledger));
     }
 
@@ -53,13 +56,13 @@ impl Entrance {
         deed(&mut lock(&self.0.state).door)
     }
 
-    pub(super) fn lets_in(&self, rank: u32) -> bool {
-        self.0.lets_in(Peer(rank))
+    pub(super) fn lets_in(&self, rank: WorldRank) -> bool {
+        self.0.lets_in(rank)
     }
 }
 
 impl Doorkeeper for Shared {
-    fn lets_in(&self, Peer(rank): Peer) -> bool {
+    fn lets_in(&self, rank: WorldRank) -> bool {
         let state = lock(&self.state);
         let ledger = state.near.get(&rank);
         let posted = ledger.is_some_and(|ledger| !ledger.is_completed());
@@ -77,27 +80,27 @@ impl fmt::Debug for Shared {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Entrance, Ledger};
+    use super::{Entrance, Ledger, WorldRank};
     use crate::engine::window::locks::Want;
 
     #[test]
     fn a_neighbour_is_let_in_from_when_it_was_posted_to_until_it_has_completed() {
         let (entrance, ledger) = (Entrance::default(), Arc::new(Ledger::default()));
-        assert!(!entrance.lets_in(3));
-        entrance.meet(3, &ledger);
-        assert!(!entrance.lets_in(3));
+        assert!(!entrance.lets_in(WorldRank(3)));
+        entrance.meet(WorldRank(3), &ledger);
+        assert!(!entrance.lets_in(WorldRank(3)));
         ledger.add_post();
-        assert!(entrance.lets_in(3) && !entrance.lets_in(4));
+        assert!(entrance.lets_in(WorldRank(3)) && !entrance.lets_in(WorldRank(4)));
         ledger.note_completed(1);
-        assert!(!entrance.lets_in(3));
+        assert!(!entrance.lets_in(WorldRank(3)));
     }
 
     #[test]
     fn an_open_entrance_lets_everybody_in_unless_somebody_is_alone_inside() {
         let entrance = Entrance::default();
         entrance.set_open(true);
-        assert!(entrance.lets_in(1) && entrance.lets_in(2));
-        assert!(entrance.at_door(|door| door.knock(2, Want::Exclusive)));
-        assert!(!entrance.lets_in(1) && entrance.lets_in(2));
+        assert!(entrance.lets_in(WorldRank(1)) && entrance.lets_in(WorldRank(2)));
+        assert!(entrance.at_door(|door| door.knock(WorldRank(2), Want::Exclusive)));
+        assert!(!entrance.lets_in(WorldRank(1)) && entrance.lets_in(WorldRank(2)));
     }
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     proto::wire::{COUNT_FENCES, Kind, Tally},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Fences {
     /// True while the last fence is in progress.
     under_way: bool,
     /// World rank for which the last fence waits.
-    awaited: Option<u32>,
+    awaited: Option<WorldRank>,
     /// True if the last fence ends the epoch.
     ending: bool,
     /// Reason why no further fence will be passed.
@@ -62,7 +62,7 @@ pub(crate) enum Gates {
 }
 
 /// Outcome of a fence; an error names the rank that is its cause.
-pub(crate) type Passed = Result<(), (u32, ErrorKind)>;
+pub(crate) type Passed = Result<(), (WorldRank, ErrorKind)>;
 
 /// Outcome of a fence, or what it still waits for: a gate, or `None` for anything else.
 pub(crate) type Looked = Result<Passed, Option<AwaitedGate>>;
@@ -84,7 +84,7 @@ impl AwaitedGate {
 
 impl Fences {
     /// Returns the rank for which the fence in progress waits.
-    pub(super) fn awaited(&self) -> Option<u32> {
+    pub(super) fn awaited(&self) -> Option<WorldRank> {
         self.awaited.filter(|_| self.under_way)
     }
 
@@ -110,7 +110,7 @@ impl Fences {
     }
 
     /// Returns the reason why the rank before us, which has come, keeps us from passing.
-    fn objection(&self, before: u32) -> Option<Failed> {
+    fn objection(&self, before: WorldRank) -> Option<Failed> {
         let word = self.heard()?;
         if word.agrees(self.come, self.endings) {
             return None;
@@ -244,7 +244,7 @@ impl Engine {
     }
 
     /// Adds to the counter of the rank after us in this round, once for each fence. Returns true if that was done.
-    fn say_gate(&mut self, id: WindowId, after: u32) -> bool {
+    fn say_gate(&mut self, id: WindowId, after: WorldRank) -> bool {
         if self.core.fences(id).is_none_or(|fences| fences.has_said()) {
             return true;
         }
@@ -298,7 +298,7 @@ impl Core {
     }
 
     /// Adds the word that is due to a counter of the rank after us. Returns false if that rank has not sent its key yet.
-    fn say_in(&mut self, id: WindowId, round: usize, after: u32) -> bool {
+    fn say_in(&mut self, id: WindowId, round: usize, after: WorldRank) -> bool {
         let Self {
             windows, wanted, ..
         } = self;
@@ -343,7 +343,7 @@ impl Core {
     }
 
     /// Asks a rank that has sent no key for its fence counter to say when it has freed its end, now or later.
-    fn ask_to_fence(&mut self, id: WindowId, after: u32) {
+    fn ask_to_fence(&mut self, id: WindowId, after: WorldRank) {
         let near = self.windows.near(id, after);
         if near.is_some_and(|near| !mem::replace(&mut near.asked_to_fence, true)) {
             let waits = id.note(Kind::Note, COUNT_FENCES, 0);
@@ -352,13 +352,13 @@ impl Core {
     }
 
     /// Answers that no end here comes to fences.
-    pub(super) fn refuse_fences(&mut self, id: WindowId, rank: u32) {
+    pub(super) fn refuse_fences(&mut self, id: WindowId, rank: WorldRank) {
         let refusal = id.note(Kind::NoWindow, COUNT_FENCES, 0);
         self.peers.control(rank, &refusal);
     }
 
     /// Returns the reason why a fence in which this rank waits for `awaited` can never be passed: a member has failed or left.
-    fn lost_in(&self, id: WindowId, group: &Group, awaited: u32) -> Option<Failed> {
+    fn lost_in(&self, id: WindowId, group: &Group, awaited: WorldRank) -> Option<Failed> {
         let end = self.windows.ends.get(&id)?;
         let last = end.near.get(&awaited).and_then(|near| near.last_fence);
         let come = end.fences.as_ref().map_or(0, |fences| fences.come);
@@ -368,13 +368,13 @@ impl Core {
         if self.peers.downs() == 0 {
             return None;
         }
-        let failed = |rank: &u32| self.peers.down(*rank) == Some(Down::Failed);
+        let failed = |rank: &WorldRank| self.peers.down(*rank) == Some(Down::Failed);
         let down = self.peers.down(awaited).map(|down| (awaited, down));
         let down = down.or_else(|| Some((group.members().find(failed)?, Down::Failed)));
         down.map(|(rank, down)| Failed::Gone(rank, down))
     }
 
-    pub(in crate::engine) fn handle_gate(&mut self, rank: u32, header: &Tally) {
+    pub(in crate::engine) fn handle_gate(&mut self, rank: WorldRank, header: &Tally) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -393,7 +393,7 @@ impl Core {
 }
 
 /// Returns the ranks after and before this one in a round, or `None` after the last round.
-fn partners(group: &Group, me: u32, round: usize) -> Option<(u32, u32)> {
+fn partners(group: &Group, me: WorldRank, round: usize) -> Option<(WorldRank, WorldRank)> {
     let (size, rank) = (group.len(), group.local_of(me)?);
     let distance = 1_usize.checked_shl(u32::try_from(round).ok()?)?;
     if distance >= size {

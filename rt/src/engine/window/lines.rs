@@ -13,6 +13,7 @@ use super::{
 use crate::{
     engine::flush::{Flushed, transmit},
     error::ErrorKind,
+    group::WorldRank,
     ops::Slot,
     proto::wire::{Base, Kind, OK, OpId, REFUSED, Update, Updated},
 };
@@ -43,7 +44,7 @@ pub(super) struct Line {
 const UNANSWERED_MAX: usize = 64;
 
 impl Core {
-    pub(super) fn queue_part(&mut self, rank: u32, part: Part) {
+    pub(super) fn queue_part(&mut self, rank: WorldRank, part: Part) {
         self.windows
             .lines
             .entry(rank)
@@ -55,7 +56,7 @@ impl Core {
 
     pub(in crate::engine) fn handle_update(
         &mut self,
-        rank: u32,
+        rank: WorldRank,
         header: &Update,
         body: Payload<'_>,
     ) {
@@ -90,7 +91,7 @@ impl Core {
     fn carry_out(
         &self,
         id: WindowId,
-        rank: u32,
+        rank: WorldRank,
         header: &Update,
         body: Payload<'_>,
     ) -> Option<Vec<u8>> {
@@ -140,7 +141,7 @@ impl Core {
 
     pub(in crate::engine) fn handle_updated(
         &mut self,
-        rank: u32,
+        rank: WorldRank,
         header: &Updated,
         body: Payload<'_>,
     ) {
@@ -187,7 +188,7 @@ impl Core {
 impl Core {
     /// Returns the reason why a target refused an update. The range was checked here first, unless the target's memory is
     /// attached and detached.
-    fn refusal(&mut self, id: WindowId, rank: u32) -> ErrorKind {
+    fn refusal(&mut self, id: WindowId, rank: WorldRank) -> ErrorKind {
         let far = self
             .windows
             .near(id, rank)
@@ -207,7 +208,7 @@ impl Core {
 
 impl Engine {
     /// Sends answers first, because each completes an operation of the peer.
-    pub(in crate::engine) fn flush_window_lines(&mut self, rank: u32) -> Flushed {
+    pub(in crate::engine) fn flush_window_lines(&mut self, rank: WorldRank) -> Flushed {
         let Self { core, driver, .. } = self;
         if core.windows.is_unused() {
             return Flushed::All;

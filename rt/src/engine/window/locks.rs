@@ -9,6 +9,7 @@ use super::{Core, Engine, Near, WindowId};
 use crate::{
     engine::send::down_kind,
     error::ErrorKind,
+    group::WorldRank,
     proto::wire::{Base, Kind, Lock},
 };
 
@@ -24,8 +25,8 @@ pub(crate) enum Want {
 /// Lock of one rank's memory, kept at that rank.
 #[derive(Default)]
 pub(super) struct Door {
-    inside: BTreeMap<u32, Want>,
-    queue: VecDeque<(u32, Want)>,
+    inside: BTreeMap<WorldRank, Want>,
+    queue: VecDeque<(WorldRank, Want)>,
 }
 
 /// State of this rank's lock of a neighbor's memory.
@@ -73,7 +74,7 @@ impl Door {
     }
 
     /// Requests the lock for a rank. Returns true if it is granted immediately.
-    pub(super) fn knock(&mut self, rank: u32, want: Want) -> bool {
+    pub(super) fn knock(&mut self, rank: WorldRank, want: Want) -> bool {
         let free = self.queue.is_empty() && self.admits(want);
         if free {
             self.inside.insert(rank, want);
@@ -83,12 +84,12 @@ impl Door {
         free
     }
 
-    fn knows(&self, rank: u32) -> bool {
+    fn knows(&self, rank: WorldRank) -> bool {
         self.is_inside(rank) || self.queue.iter().any(|&(queued, _)| queued == rank)
     }
 
     /// Removes a rank that unlocks or is down. Returns the ranks to which the lock is granted now.
-    fn leave(&mut self, rank: u32) -> Vec<(u32, Want)> {
+    fn leave(&mut self, rank: WorldRank) -> Vec<(WorldRank, Want)> {
         self.inside.remove(&rank);
         self.queue.retain(|&(queued, _)| queued != rank);
         let mut let_in = Vec::new();
@@ -103,13 +104,14 @@ impl Door {
     }
 
     /// Returns true if another rank holds the lock exclusively.
-    pub(super) fn keeps_out(&self, rank: u32) -> bool {
-        let alone = |(&inside, &want): (&u32, &Want)| want == Want::Exclusive && inside != rank;
+    pub(super) fn keeps_out(&self, rank: WorldRank) -> bool {
+        let alone =
+            |(&inside, &want): (&WorldRank, &Want)| want == Want::Exclusive && inside != rank;
         self.inside.iter().any(alone)
     }
 
     /// Returns true if a rank holds the lock, and so may access this end's memory.
-    pub(super) fn is_inside(&self, rank: u32) -> bool {
+    pub(super) fn is_inside(&self, rank: WorldRank) -> bool {
         self.inside.contains_key(&rank)
     }
 }
@@ -122,7 +124,7 @@ impl Engine {
     pub(crate) fn ask_lock(
         &mut self,
         id: WindowId,
-        rank: u32,
+        rank: WorldRank,
         want: Want,
     ) -> Result<(), ErrorKind> {
         self.greet(id, rank);
@@ -145,7 +147,7 @@ impl Engine {
 
     /// Releases a lock as soon as none of our operations is in flight there. A request that was not granted yet is taken back,
     /// unless operations wait for it.
-    pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: u32) {
+    pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: WorldRank) {
         let near = self.core.windows.near(id, rank);
         if let Some(near) = near.filter(|near| near.lock != Standing::Outside) {
             near.lock = match near.lock {
@@ -165,7 +167,7 @@ impl Core {
     pub(crate) fn has_lock(
         &mut self,
         id: WindowId,
-        rank: u32,
+        rank: WorldRank,
         want: Want,
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(rank), self.ended);
@@ -183,7 +185,7 @@ impl Core {
     }
 
     /// Sends the unlock message, if no operation of ours holds it up any more.
-    pub(super) fn release_lock(&mut self, id: WindowId, rank: u32) {
+    pub(super) fn release_lock(&mut self, id: WindowId, rank: WorldRank) {
         let down = self.peers.down(rank).is_some();
         let near = self.windows.near(id, rank);
         let leaves = |near: &&mut Near| {
@@ -199,7 +201,7 @@ impl Core {
         }
     }
 
-    pub(in crate::engine) fn handle_lock(&mut self, rank: u32, header: &Lock) {
+    pub(in crate::engine) fn handle_lock(&mut self, rank: WorldRank, header: &Lock) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -220,13 +222,13 @@ impl Core {
         }
     }
 
-    fn let_in(&mut self, id: WindowId, rank: u32, want: Want) {
+    fn let_in(&mut self, id: WindowId, rank: WorldRank, want: Want) {
         let number = self.windows.near(id, rank).map_or(0, |near| near.knocked);
         self.peers
             .control(rank, &id.lock(Kind::Locked, want.numbered(number)));
     }
 
-    pub(in crate::engine) fn handle_locked(&mut self, rank: u32, header: &Lock) {
+    pub(in crate::engine) fn handle_locked(&mut self, rank: WorldRank, header: &Lock) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -250,7 +252,7 @@ impl Core {
         self.stir_window(id);
     }
 
-    pub(in crate::engine) fn handle_unlock(&mut self, rank: u32, header: &Lock) {
+    pub(in crate::engine) fn handle_unlock(&mut self, rank: WorldRank, header: &Lock) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -259,7 +261,7 @@ impl Core {
     }
 
     /// Removes a rank that unlocks or is down, and grants the lock to the ranks that may have it next.
-    pub(super) fn leave_door(&mut self, id: WindowId, rank: u32) {
+    pub(super) fn leave_door(&mut self, id: WindowId, rank: WorldRank) {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
         };
@@ -283,25 +285,30 @@ impl WindowId {
 
 #[cfg(test)]
 mod tests {
-    use super::{Door, Want};
+    use super::{Door, Want, WorldRank};
 
     #[test]
     fn who_wants_to_be_alone_waits_for_the_others_and_others_behind_wait_for_it() {
         let mut door = Door::default();
-        assert!(door.knock(1, Want::Shared) && door.knock(2, Want::Shared));
-        assert!(!door.knock(3, Want::Exclusive) && !door.knock(4, Want::Shared));
-        assert!(door.leave(1).is_empty());
-        assert_eq!(door.leave(2), [(3, Want::Exclusive)]);
-        assert!(!door.knock(5, Want::Shared) && door.keeps_out(4) && !door.keeps_out(3));
-        assert_eq!(door.leave(3), [(4, Want::Shared), (5, Want::Shared)]);
-        assert!(door.knows(5) && !door.knows(3));
+        let [one, two, three, four, five] = [1, 2, 3, 4, 5].map(WorldRank);
+        assert!(door.knock(one, Want::Shared) && door.knock(two, Want::Shared));
+        assert!(!door.knock(three, Want::Exclusive) && !door.knock(four, Want::Shared));
+        assert!(door.leave(one).is_empty());
+        assert_eq!(door.leave(two), [(three, Want::Exclusive)]);
+        assert!(!door.knock(five, Want::Shared) && door.keeps_out(four) && !door.keeps_out(three));
+        assert_eq!(
+            door.leave(three),
+            [(four, Want::Shared), (five, Want::Shared)]
+        );
+        assert!(door.knows(five) && !door.knows(three));
     }
 
     #[test]
     fn who_goes_while_it_waits_lets_those_behind_it_in() {
         let mut door = Door::default();
-        assert!(door.knock(1, Want::Shared) && !door.knock(2, Want::Exclusive));
-        assert!(!door.knock(3, Want::Shared));
-        assert_eq!(door.leave(2), [(3, Want::Shared)]);
+        let [one, two, three] = [1, 2, 3].map(WorldRank);
+        assert!(door.knock(one, Want::Shared) && !door.knock(two, Want::Exclusive));
+        assert!(!door.knock(three, Want::Shared));
+        assert_eq!(door.leave(two), [(three, Want::Shared)]);
     }
 }

@@ -5,12 +5,12 @@ use std::task::Waker;
 use ripstop_fabric::driver::Down;
 
 use super::{All, Core, Engine, Listening, WindowId, tally::What};
-use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind};
+use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind, group::WorldRank};
 
 /// Watches that the driver keeps for waiting futures.
 impl Engine {
     /// Watches the completion counters of the origins that have not completed yet.
-    pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[u32]) {
+    pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[WorldRank]) {
         for &origin in origins {
             let near = self.core.windows.near(id, origin);
             if let Some(near) = near.filter(|near| !near.ledger.is_completed()) {
@@ -21,7 +21,7 @@ impl Engine {
     }
 
     /// Watches the post counters of the targets that have not posted yet.
-    pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[u32]) {
+    pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[WorldRank]) {
         for &target in targets {
             let near = self.core.windows.near(id, target);
             if let Some(near) = near.filter(|near| !near.ledger.is_posted()) {
@@ -38,7 +38,7 @@ impl Core {
     pub(crate) fn has_ended(
         &mut self,
         id: WindowId,
-        target: u32,
+        target: WorldRank,
         access: u64,
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(target), self.ended);
@@ -56,7 +56,7 @@ impl Core {
     pub(crate) fn has_completed(
         &mut self,
         id: WindowId,
-        origin: u32,
+        origin: WorldRank,
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(origin), self.ended);
         let near = self.windows.near(id, origin)?;
@@ -78,8 +78,8 @@ impl Core {
     pub(crate) fn have_come(
         &mut self,
         id: WindowId,
-        ranks: &[u32],
-    ) -> Option<Result<(), (u32, ErrorKind)>> {
+        ranks: &[WorldRank],
+    ) -> Option<Result<(), (WorldRank, ErrorKind)>> {
         for &rank in ranks {
             let (down, ended) = (self.peers.down(rank), self.ended);
             let near = self.windows.near(id, rank)?;
@@ -98,14 +98,14 @@ impl Core {
     }
 
     /// Returns the error for data stored to a rank that has failed, or `None` if it has not.
-    pub(crate) fn lost_stores_of(&self, rank: u32) -> Option<ErrorKind> {
+    pub(crate) fn lost_stores_of(&self, rank: WorldRank) -> Option<ErrorKind> {
         let down = self.peers.down(rank);
         let failed = down.filter(|down| *down == Down::Failed);
         failed.map(|down| down_kind(rank, down))
     }
 
     /// Returns true if none of our operations is in flight on the memory of this rank.
-    pub(crate) fn is_quiet(&mut self, id: WindowId, rank: u32) -> bool {
+    pub(crate) fn is_quiet(&mut self, id: WindowId, rank: WorldRank) -> bool {
         let near = self.windows.near(id, rank);
         near.is_none_or(|near| near.ledger.is_quiet())
     }
@@ -117,7 +117,7 @@ impl Core {
     }
 
     /// Gives up on an origin that will not come any more, so that it does not hold up the next epoch.
-    pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: u32) {
+    pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: WorldRank) {
         if let Some(near) = self.windows.near(id, origin) {
             near.ledger.give_up();
         }
@@ -151,20 +151,20 @@ impl Core {
     }
 
     /// Counts one more future that waits for this target to post.
-    pub(crate) fn want_target(&mut self, id: WindowId, target: u32) {
+    pub(crate) fn want_target(&mut self, id: WindowId, target: WorldRank) {
         if let Some(near) = self.windows.near(id, target) {
             near.wanted += 1;
         }
     }
 
     /// Counts one less of these futures.
-    pub(crate) fn unwant_target(&mut self, id: WindowId, target: u32) {
+    pub(crate) fn unwant_target(&mut self, id: WindowId, target: WorldRank) {
         if let Some(near) = self.windows.near(id, target) {
             near.wanted = near.wanted.saturating_sub(1);
         }
     }
 
-    pub(super) fn may_start(&mut self, id: WindowId, target: u32) -> Result<bool, ErrorKind> {
+    pub(super) fn may_start(&mut self, id: WindowId, target: WorldRank) -> Result<bool, ErrorKind> {
         let (down, ended) = (self.peers.down(target), self.ended);
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return Err(ErrorKind::Closed);

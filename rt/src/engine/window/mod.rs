@@ -38,7 +38,6 @@ use std::{
 
 use bytemuck::Zeroable;
 use ripstop_fabric::{
-    driver::Peer as Rank,
     memory::{Region, RemoteRegion},
     offload::RemoteCounter,
 };
@@ -66,7 +65,7 @@ use super::{Core, Engine, Wanted};
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
-    group::Group,
+    group::{Group, WorldRank},
     proto::wire::{Base, Hello, Kind, Note, Tally},
 };
 
@@ -82,7 +81,7 @@ pub(crate) struct WindowId {
 /// All windows of a runtime. Allocates nothing before the first window, because most simulated ranks have none.
 pub(super) struct Windows {
     /// World rank of this process.
-    me: u32,
+    me: WorldRank,
     all: Option<Box<All>>,
 }
 
@@ -93,7 +92,7 @@ pub(super) struct All {
     pool: Pool,
     watching: Watching,
     /// Updates and answers that wait for room, by world rank.
-    lines: BTreeMap<u32, Line>,
+    lines: BTreeMap<WorldRank, Line>,
     /// Listener places handed out so far.
     listened: u64,
 }
@@ -110,7 +109,7 @@ struct End {
     /// Key to the only piece of memory; zeroed if pieces are attached and detached.
     key: RemoteRegion,
     /// Neighbors by world rank.
-    near: BTreeMap<u32, Near>,
+    near: BTreeMap<WorldRank, Near>,
     /// Wakers of futures that wait for any change of this window.
     listeners: BTreeMap<u64, Waker>,
     fences: Option<Fences>,
@@ -181,7 +180,7 @@ pub(crate) struct Far {
 }
 
 impl Windows {
-    pub(super) fn new(me: u32) -> Self {
+    pub(super) fn new(me: WorldRank) -> Self {
         Self { me, all: None }
     }
 
@@ -204,7 +203,7 @@ impl Windows {
     }
 
     /// Returns true if an epoch or a lock is held under which this rank can store to the mapped memory of a rank that is up.
-    pub(super) fn may_store(&self, is_up: impl Fn(u32) -> bool) -> bool {
+    pub(super) fn may_store(&self, is_up: impl Fn(WorldRank) -> bool) -> bool {
         let mut held = self.ends.values().filter(|end| !end.closed);
         held.any(|end| {
             end.near.iter().any(|(rank, near)| {
@@ -227,7 +226,7 @@ impl Windows {
 
     /// Returns the ranks for which a fence, an access, a lock or an operation waits. If one of them stays silent, that waits
     /// forever.
-    pub(super) fn waited_for(&self) -> BTreeSet<u32> {
+    pub(super) fn waited_for(&self) -> BTreeSet<WorldRank> {
         let ends = self.all.iter().flat_map(|all| all.ends.values());
         let in_fences = ends
             .clone()
@@ -245,7 +244,7 @@ impl Windows {
         waited.chain(in_fences).collect()
     }
 
-    fn near(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
+    fn near(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut Near> {
         let end = self.all.as_mut()?.ends.get_mut(&id)?;
         Some(end.near(rank))
     }
@@ -316,7 +315,7 @@ impl Engine {
         for near in end.near.values_mut() {
             near.ending |= near.ledger.is_accessing();
         }
-        let near: Vec<u32> = end.near.keys().copied().collect();
+        let near: Vec<WorldRank> = end.near.keys().copied().collect();
         for rank in near {
             self.core.end_access(id, rank);
         }
@@ -327,7 +326,7 @@ impl Engine {
     }
 
     /// Opens this end to an origin once more. Returns immediately.
-    pub(crate) fn post_window(&mut self, id: WindowId, origin: u32) {
+    pub(crate) fn post_window(&mut self, id: WindowId, origin: WorldRank) {
         self.greet(id, origin);
         self.reach_counters(id, origin);
         if let Some(near) = self.core.windows.near(id, origin) {
@@ -340,8 +339,8 @@ impl Engine {
     pub(crate) fn start_window(
         &mut self,
         id: WindowId,
-        targets: &[u32],
-    ) -> Option<Result<(), (u32, ErrorKind)>> {
+        targets: &[WorldRank],
+    ) -> Option<Result<(), (WorldRank, ErrorKind)>> {
         loop {
             for &target in targets {
                 match self.core.may_start(id, target) {
@@ -362,14 +361,14 @@ impl Engine {
     }
 
     /// Returns the counts shared with a neighbor.
-    pub(crate) fn ledger(&mut self, id: WindowId, rank: u32) -> Arc<Ledger> {
+    pub(crate) fn ledger(&mut self, id: WindowId, rank: WorldRank) -> Arc<Ledger> {
         let near = self.core.windows.near(id, rank);
         near.map(|near| Arc::clone(&near.ledger))
             .unwrap_or_default()
     }
 
     /// Sends our greeting to a neighbor, unless it was sent before.
-    pub(crate) fn greet(&mut self, id: WindowId, rank: u32) {
+    pub(crate) fn greet(&mut self, id: WindowId, rank: WorldRank) {
         let Self { core, driver, .. } = self;
         let All { ends, pool, .. } = &mut *core.windows;
         let Some(end) = ends.get_mut(&id) else {
@@ -397,18 +396,18 @@ impl Engine {
 
     /// Returns a neighbor's memory, or `None` until the neighbor has introduced itself. Maps its counters and its memory, where
     /// that is possible, at the first use.
-    pub(crate) fn far(&mut self, id: WindowId, rank: u32) -> Option<Far> {
+    pub(crate) fn far(&mut self, id: WindowId, rank: WorldRank) -> Option<Far> {
         self.reach_counters(id, rank);
         let far = self.core.windows.near(id, rank)?.far.as_mut()?;
         if far.mapped.is_none() && far.key.len > 0 && far.key.len >= far.len {
             let memory = self.driver.mapped_memory();
-            far.mapped = memory.and_then(|memory| memory.reach(Rank(rank), far.key));
+            far.mapped = memory.and_then(|memory| memory.reach(rank, far.key));
         }
         Some(far.clone())
     }
 
     /// Ends an access as soon as none of its operations is in flight, and then notifies the target.
-    pub(crate) fn complete_window(&mut self, id: WindowId, target: u32) {
+    pub(crate) fn complete_window(&mut self, id: WindowId, target: WorldRank) {
         if let Some(near) = self
             .core
             .windows
@@ -426,7 +425,7 @@ impl Engine {
 
 impl End {
     /// Returns the entry of a neighbor, creating it if there is none.
-    fn near(&mut self, rank: u32) -> &mut Near {
+    fn near(&mut self, rank: WorldRank) -> &mut Near {
         let Self { near, entrance, .. } = self;
         near.entry(rank).or_insert_with(|| {
             let near = Near::default();

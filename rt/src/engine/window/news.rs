@@ -8,12 +8,13 @@ use super::{Core, End, Far, Fences, Near, Wanted, WindowId};
 use crate::{
     engine::send::down_kind,
     error::ErrorKind,
+    group::WorldRank,
     proto::wire::{COUNT_COMPLETED, COUNT_FENCES, COUNT_POSTED, Hello, Kind, Note},
 };
 
 /// Handlers of messages from other ranks.
 impl Core {
-    pub(in crate::engine) fn handle_hello(&mut self, rank: u32, header: &Hello) {
+    pub(in crate::engine) fn handle_hello(&mut self, rank: WorldRank, header: &Hello) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -38,7 +39,7 @@ impl Core {
         self.stir_window(id);
     }
 
-    pub(in crate::engine) fn handle_note(&mut self, rank: u32, header: &Note) {
+    pub(in crate::engine) fn handle_note(&mut self, rank: WorldRank, header: &Note) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -58,7 +59,7 @@ impl Core {
         self.stir_window(id);
     }
 
-    pub(in crate::engine) fn handle_no_window(&mut self, rank: u32, header: &Note) {
+    pub(in crate::engine) fn handle_no_window(&mut self, rank: WorldRank, header: &Note) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -91,7 +92,7 @@ impl Core {
     }
 
     /// Handles a peer that is down: fails what depends on it, and wakes the futures so that they check again.
-    pub(in crate::engine) fn lose_windows(&mut self, rank: u32, why: Down) {
+    pub(in crate::engine) fn lose_windows(&mut self, rank: WorldRank, why: Down) {
         if self.windows.is_unused() {
             return;
         }
@@ -120,7 +121,7 @@ impl Core {
     }
 
     /// Returns true if a rank may access our memory now. Only this engine can check that for operations that come by message.
-    pub(super) fn is_let_in(&self, id: WindowId, rank: u32) -> bool {
+    pub(super) fn is_let_in(&self, id: WindowId, rank: WorldRank) -> bool {
         let end = self.windows.ends.get(&id);
         end.is_some_and(|end| end.entrance.lets_in(rank))
     }
@@ -142,12 +143,12 @@ impl Core {
 
     /// Returns the neighbor's entry if the rank belongs to the window's communicator. Other ranks get none, so they take no
     /// memory.
-    pub(super) fn near_of(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
+    pub(super) fn near_of(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut Near> {
         let end = self.windows.ends.get_mut(&id)?;
         end.group.contains(rank).then(|| end.near(rank))
     }
 
-    pub(super) fn end_access(&mut self, id: WindowId, target: u32) {
+    pub(super) fn end_access(&mut self, id: WindowId, target: WorldRank) {
         let down = self.peers.down(target).is_some();
         let Some(near) = self.windows.near(id, target) else {
             return;

@@ -14,6 +14,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
     engine::{Wanted, send::down_kind},
     error::ErrorKind,
+    group::WorldRank,
     ops::{About, Landed, Life, Ticket},
     proto::wire::OpId,
 };
@@ -108,7 +109,7 @@ impl Engine {
 
 impl Core {
     fn begin_remote(&mut self, about: &About, stashed: Stashed) {
-        let (id, rank) = (window_of(about), about.peer.unwrap_or_default());
+        let (id, rank) = (window_of(about), about.peer.unwrap_or(WorldRank(0)));
         let down = self.peers.down(rank);
         // A runtime that is closing waits for operations that began earlier, and refuses new ones.
         let why = match (self.closing || self.ended, down) {
@@ -141,7 +142,7 @@ impl Core {
     }
 
     /// Launches the operations that waited for a greeting or for a lock, if they may start now.
-    pub(super) fn unstash(&mut self, id: WindowId, rank: u32) {
+    pub(super) fn unstash(&mut self, id: WindowId, rank: WorldRank) {
         let near = self.windows.near(id, rank).filter(|near| near.may_launch());
         let stash = near.map(|near| std::mem::take(&mut near.stash));
         for stashed in stash.into_iter().flatten() {
@@ -150,7 +151,7 @@ impl Core {
     }
 
     /// Hands an operation to the driver, or to the target's engine.
-    fn launch(&mut self, id: WindowId, rank: u32, stashed: Stashed) {
+    fn launch(&mut self, id: WindowId, rank: WorldRank, stashed: Stashed) {
         let Stashed { op, deed, ranges } = stashed;
         let len = self.ops.live(op).area.len as u64;
         let reach = if matches!(deed, Deed::CompareSwap { .. }) {
@@ -245,7 +246,7 @@ impl Core {
     pub(in crate::engine) fn remote_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
         let slot = self.ops.live(op);
         let (about, bytes) = (slot.about, slot.area.len);
-        let (id, rank) = (window_of(&about), about.peer.unwrap_or_default());
+        let (id, rank) = (window_of(&about), about.peer.unwrap_or(WorldRank(0)));
         let landed = Landed {
             source: rank,
             ..Landed::sent(bytes)
@@ -260,7 +261,7 @@ impl Core {
     }
 
     /// Completes a part of an operation that the driver has failed.
-    pub(in crate::engine) fn remote_failed(&mut self, op: OpId, target: u32, why: Failure) {
+    pub(in crate::engine) fn remote_failed(&mut self, op: OpId, target: WorldRank, why: Failure) {
         let down = self.peers.down(target);
         let kind = match (why, down) {
             (_, Some(down)) => down_kind(target, down),
@@ -275,7 +276,7 @@ impl Core {
     }
 
     /// Fails the updates sent to a target that is down. They can complete now, because the driver does not use their buffers.
-    pub(super) fn lose_updates(&mut self, rank: u32, why: Down) {
+    pub(super) fn lose_updates(&mut self, rank: WorldRank, why: Down) {
         self.windows.lines.remove(&rank);
         let lost = self.ops.which(|slot| {
             slot.about.peer == Some(rank)

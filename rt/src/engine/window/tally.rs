@@ -9,12 +9,15 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Command, Driver, Peer as Rank, Post, Token},
+    driver::{Command, Driver, Post, Token},
     offload::{Counter, Counters, RemoteCounter},
 };
 
 use super::{All, Core, Engine, Wanted, WindowId, ledger::Mapped};
-use crate::proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Kind, Tally};
+use crate::{
+    group::WorldRank,
+    proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Kind, Tally},
+};
 
 /// Counters of ours to which one neighbor adds.
 pub(super) struct Ours {
@@ -71,8 +74,8 @@ pub(super) struct Watch {
 /// Name of a counter to watch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
-    Posted(u32),
-    Completed(u32),
+    Posted(WorldRank),
+    Completed(WorldRank),
     /// The fence counter of this round.
     Gate(usize),
 }
@@ -130,13 +133,13 @@ impl Remote {
 
 impl Engine {
     /// Maps the counters of a neighbor, where the driver can.
-    pub(crate) fn reach_counters(&mut self, id: WindowId, rank: u32) {
+    pub(crate) fn reach_counters(&mut self, id: WindowId, rank: WorldRank) {
         let Some(near) = self.core.windows.near(id, rank) else {
             return;
         };
         if let Some(gate) = near.gate.as_mut().filter(|gate| gate.mapped.is_none()) {
             let memory = self.driver.mapped_memory();
-            gate.mapped = memory.and_then(|memory| memory.reach_counter(Rank(rank), gate.key));
+            gate.mapped = memory.and_then(|memory| memory.reach_counter(rank, gate.key));
         }
         let Some(theirs) = &near.theirs else { return };
         let (posted, completed) = (theirs.posted, theirs.completed);
@@ -147,14 +150,14 @@ impl Engine {
         let Some(memory) = self.driver.mapped_memory() else {
             return;
         };
-        let mut reach = |key| memory.reach_counter(Rank(rank), key);
+        let mut reach = |key| memory.reach_counter(rank, key);
         if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
             ledger.map(Mapped { posted, completed });
         }
     }
 
     /// Wakes a neighbor that may be asleep, after its counter was added to.
-    pub(crate) fn wake_neighbour(&mut self, id: WindowId, rank: u32, heard: Heard) {
+    pub(crate) fn wake_neighbour(&mut self, id: WindowId, rank: WorldRank, heard: Heard) {
         let near = self.core.windows.near(id, rank);
         let Some(theirs) = near.and_then(|near| near.theirs.as_ref()) else {
             return;
@@ -173,9 +176,14 @@ impl Engine {
     }
 
     /// Posts an addition to a counter of `rank`. Returns false if the driver had no room.
-    pub(in crate::engine) fn count(&mut self, rank: u32, counter: RemoteCounter, by: u64) -> bool {
+    pub(in crate::engine) fn count(
+        &mut self,
+        rank: WorldRank,
+        counter: RemoteCounter,
+        by: u64,
+    ) -> bool {
         let command = Command::Count {
-            to: Rank(rank),
+            to: rank,
             counter,
             by,
         };
@@ -264,7 +272,7 @@ impl Core {
     }
 
     /// Notifies the origin that we have opened our end to it once more.
-    pub(super) fn tell_posted(&mut self, id: WindowId, origin: u32) {
+    pub(super) fn tell_posted(&mut self, id: WindowId, origin: WorldRank) {
         let Some(near) = self.windows.near(id, origin) else {
             return;
         };
@@ -280,7 +288,7 @@ impl Core {
     }
 
     /// Notifies the target that we have completed our access.
-    pub(super) fn tell_completed(&mut self, id: WindowId, target: u32) {
+    pub(super) fn tell_completed(&mut self, id: WindowId, target: WorldRank) {
         let Some(near) = self.windows.near(id, target) else {
             return;
         };
@@ -295,7 +303,7 @@ impl Core {
         }
     }
 
-    pub(in crate::engine) fn handle_tally(&mut self, rank: u32, header: &Tally) {
+    pub(in crate::engine) fn handle_tally(&mut self, rank: WorldRank, header: &Tally) {
         let id = WindowId {
             context: header.ctx,
             sequence: header.tag,
@@ -310,7 +318,12 @@ impl Core {
 }
 
 /// Adds one to a neighbor's counter to which only this rank adds.
-fn add_one(counter: RemoteCounter, mapped: Option<&Counter>, rank: u32, wanted: &mut Vec<Wanted>) {
+fn add_one(
+    counter: RemoteCounter,
+    mapped: Option<&Counter>,
+    rank: WorldRank,
+    wanted: &mut Vec<Wanted>,
+) {
     let by = match mapped.map(Counter::step) {
         Some(false) => return,
         Some(true) => 0, // added already; a count of 0 only wakes the owner
@@ -322,7 +335,7 @@ fn add_one(counter: RemoteCounter, mapped: Option<&Counter>, rank: u32, wanted: 
 impl Core {
     /// Returns true if additions to counters of this rank still wait for the driver. Its counters are not mapped until then,
     /// because the addition of a thread that meets one of the driver's could be lost.
-    fn has_to_count(&self, rank: u32) -> bool {
+    fn has_to_count(&self, rank: WorldRank) -> bool {
         let counts = |wanted: &Wanted| matches!(wanted, Wanted::Count { rank: to, by, .. } if *to == rank && *by > 0);
         self.wanted.iter().any(counts)
     }
@@ -330,7 +343,7 @@ impl Core {
 
 impl Remote {
     /// Adds to the counter, directly if it is mapped and by a driver command otherwise.
-    pub(super) fn add(&self, by: u64, rank: u32, wanted: &mut Vec<Wanted>) {
+    pub(super) fn add(&self, by: u64, rank: WorldRank, wanted: &mut Vec<Wanted>) {
         let by = match &self.mapped {
             Some(counter) if !counter.add(by) => return,
             Some(_) => 0, // added already; a count of 0 only wakes the owner

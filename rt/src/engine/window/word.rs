@@ -4,7 +4,7 @@ use std::io;
 
 use ripstop_fabric::driver::Down;
 
-use crate::{engine::send::down_kind, error::ErrorKind};
+use crate::{engine::send::down_kind, error::ErrorKind, group::WorldRank};
 
 /// Value of a rank's counter in a round, which encodes what the rank before it has announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,11 +14,11 @@ pub(super) struct Word(pub(super) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
     /// The rank came to a fence of the other kind, or reports that another rank did.
-    Apart(u32),
+    Apart(WorldRank),
     /// The rank is down.
-    Gone(u32, Down),
+    Gone(WorldRank, Down),
     /// The rank reports that another rank is down.
-    GaveUp(u32),
+    GaveUp(WorldRank),
     /// There was no memory here for the counters of peers.
     NoMemory,
 }
@@ -53,10 +53,10 @@ impl Word {
 
 impl Failed {
     /// Returns the error and the world rank that it names.
-    pub(super) fn error(self, me: u32) -> (u32, ErrorKind) {
+    pub(super) fn error(self, me: WorldRank) -> (WorldRank, ErrorKind) {
         match self {
             Self::Apart(rank) => {
-                let (me, other) = (me as usize, rank as usize);
+                let (me, other) = (me.0 as usize, rank.0 as usize);
                 (
                     rank,
                     ErrorKind::Mismatch {
@@ -68,7 +68,7 @@ impl Failed {
             }
             Self::Gone(rank, down) => (rank, down_kind(rank, down)),
             Self::GaveUp(rank) => {
-                let other = rank as usize;
+                let other = rank.0 as usize;
                 (rank, ErrorKind::Aborted { rank: other })
             }
             Self::NoMemory => {
@@ -89,16 +89,16 @@ pub(super) const GAVE_UP: u64 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::{CODE, Failed, Word};
+    use super::{CODE, Failed, Word, WorldRank};
 
     #[test]
     fn who_is_further_agrees_with_what_it_has_passed_and_who_fails_does_not() {
         let word = |come, endings, failed| Word::new(come, endings, failed);
         assert!(word(7, 3, None).agrees(7, 3));
         assert!(word(8, 4, None).agrees(7, 3) && word(8, 3, None).agrees(7, 3));
-        assert!(!word(8, 4, Some(Failed::Apart(1))).agrees(7, 3));
+        assert!(!word(8, 4, Some(Failed::Apart(WorldRank(1)))).agrees(7, 3));
         assert!(!word(7, 4, None).agrees(7, 3) && !word(7, 3, None).agrees(7, 4));
-        for failed in [Failed::Apart(1), Failed::GaveUp(1)] {
+        for failed in [Failed::Apart(WorldRank(1)), Failed::GaveUp(WorldRank(1))] {
             assert!(!word(7, 3, Some(failed)).agrees(7, 3));
             assert!(word(8, 3, Some(failed)).agrees(7, 3), "it failed later");
         }

@@ -6,7 +6,7 @@ mod slot;
 use std::{cmp::Ordering, collections::VecDeque, io};
 
 use ripstop_fabric::{
-    driver::{Command, Driver, LocalRange, Peer, Post, Token},
+    driver::{Command, Driver, LocalRange, Post, Token},
     memory::RemoteRegion,
     offload::{Action, Landing, RemoteCounter, Target, Task, When},
 };
@@ -367,14 +367,14 @@ impl Posted {
                 let (owner, nth) = (slot.world_of(lane.peer), slot.mine(lane));
                 let len = LANDING_LEN as u64;
                 Action::Offer {
-                    to: Peer(owner),
+                    to: owner,
                     landing: Landing {
                         into: self.key_to(&into, slot),
                         count: self.counter_key(end),
                         word: self.word,
                     },
-                    place: RemoteRegion::named(owner, slot.name | 1, nth * len, len),
-                    count: RemoteCounter::named(owner, slot.name, nth),
+                    place: RemoteRegion::named(owner.0, slot.name | 1, nth * len, len),
+                    count: RemoteCounter::named(owner.0, slot.name, nth),
                     pair: Some(slot.pair(lane, message)),
                 }
             }
@@ -384,7 +384,7 @@ impl Posted {
                 from,
                 end,
             } => Action::Put {
-                to: Peer(slot.world_of(lane.peer)),
+                to: slot.world_of(lane.peer),
                 from: self.range_of(&from),
                 target: Target::Given {
                     region: slot.places.clone(),
@@ -395,7 +395,7 @@ impl Posted {
                 done: Some(self.own.counters.at(end as usize)),
             },
             Deed::Pass { to } => Action::Count {
-                to: Peer(slot.world),
+                to: slot.world,
                 counter: self.counter_key(to),
                 by: 1,
             },

@@ -10,7 +10,7 @@ use ripstop_fabric::{
 
 use super::{Posted, take};
 use crate::{
-    group::Group,
+    group::{Group, WorldRank},
     offload::lower::{Lane, Lanes},
 };
 
@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Slot {
     group: Group,
     /// World rank of this process. `me` is its rank in the group.
-    pub(super) world: u32,
+    pub(super) world: WorldRank,
     me: usize,
     pub(super) name: u64,
     pub(crate) lanes: Lanes,
@@ -61,7 +61,7 @@ impl Slot {
     pub(crate) fn new(
         driver: &mut dyn Driver,
         group: Group,
-        world: u32,
+        world: WorldRank,
         name: u64,
     ) -> io::Result<Self> {
         let lanes = Lanes::new(lanes_of(group.len()));
@@ -115,7 +115,7 @@ impl Slot {
     }
 
     /// Returns the world ranks that have allowed a message which no program of this rank sends. O(ranks).
-    pub(crate) fn waiting(&self) -> Vec<u32> {
+    pub(crate) fn waiting(&self) -> Vec<WorldRank> {
         let lanes = |peer| (0..self.lanes.count()).map(move |nth| Lane { peer, nth });
         let waits = |lane: Lane| self.allowed(lane) > self.lanes.used(lane);
         let peers = (0..self.group.len()).filter(|&peer| lanes(peer).any(waits));
@@ -127,8 +127,8 @@ impl Slot {
         self.counters.at(self.theirs(lane)).value()
     }
 
-    pub(super) fn world_of(&self, rank: usize) -> u32 {
-        self.group.world_of(rank).unwrap_or_default()
+    pub(super) fn world_of(&self, rank: usize) -> WorldRank {
+        self.group.world_of(rank).unwrap_or(WorldRank(0))
     }
 
     /// Returns the index of a lane to a peer in the peer's table.
@@ -151,7 +151,7 @@ impl Slot {
 
     /// Returns a key to zero bytes.
     pub(super) const fn nothing(&self) -> RemoteRegion {
-        RemoteRegion::named(self.world, self.name | 1, 0, 0)
+        RemoteRegion::named(self.world.0, self.name | 1, 0, 0)
     }
 }
 

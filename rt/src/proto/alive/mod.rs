@@ -14,20 +14,21 @@
 //! A rank that sees a process end notifies the others. They do not trust the notification, but ping the peer
 //! immediately, and wait for a part of an interval.
 
+use crate::group::WorldRank;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The awaited peers. Times are in nanoseconds, of any clock that does not run backwards.
 #[derive(Debug)]
 pub(crate) struct Alive {
     interval: u64,
-    watched: BTreeMap<u32, Watched>,
+    watched: BTreeMap<WorldRank, Watched>,
     /// Time of the last look.
     looked: u64,
     /// Time of this rank's last turn, as far as it was reported.
     turned: u64,
     next: Option<u64>,
     /// Peers that other ranks have seen fail, and that this rank has not pinged since.
-    doubted: BTreeSet<u32>,
+    doubted: BTreeSet<WorldRank>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +47,10 @@ struct Watched {
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Findings {
-    pub(crate) to_ping: Vec<u32>,
-    pub(crate) failed: Vec<u32>,
+    pub(crate) to_ping: Vec<WorldRank>,
+    pub(crate) failed: Vec<WorldRank>,
     /// Ranks of `failed` that another rank has seen fail.
-    pub(crate) seen: Vec<u32>,
+    pub(crate) seen: Vec<WorldRank>,
 }
 
 impl Alive {
@@ -88,7 +89,7 @@ impl Alive {
 
     /// Handles the notification that another rank has seen this peer fail. The peer is pinged immediately if this rank
     /// waits for it, otherwise as soon as this rank does.
-    pub(crate) fn doubt(&mut self, rank: u32, now: u64) {
+    pub(crate) fn doubt(&mut self, rank: WorldRank, now: u64) {
         self.doubted.insert(rank);
         if let Some(next) = &mut self.next {
             *next = now.min(*next);
@@ -107,7 +108,7 @@ impl Alive {
     }
 
     /// Records that a message arrived from this peer.
-    pub(crate) fn handle_heard(&mut self, rank: u32, now: u64) {
+    pub(crate) fn handle_heard(&mut self, rank: WorldRank, now: u64) {
         if let Some(watched) = self.watched.get_mut(&rank) {
             watched.heard = now;
             watched.doubted = None;
@@ -123,8 +124,8 @@ impl Alive {
     pub(crate) fn look(
         &mut self,
         now: u64,
-        waited: &BTreeSet<u32>,
-        mut answers: impl FnMut(u32) -> u64,
+        waited: &BTreeSet<WorldRank>,
+        mut answers: impl FnMut(WorldRank) -> u64,
     ) -> Findings {
         let Self {
             interval, watched, ..

@@ -5,24 +5,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use ripstop_fabric::random::Random;
 
 use super::{Alive, Findings, PINGS};
+use crate::group::WorldRank;
 
 const INTERVAL: u64 = 3_200;
 
-fn set<const N: usize>(ranks: [u32; N]) -> BTreeSet<u32> {
-    BTreeSet::from(ranks)
+fn set<const N: usize>(ranks: [u32; N]) -> BTreeSet<WorldRank> {
+    BTreeSet::from(ranks.map(WorldRank))
 }
 
 /// A driver that does not count answers.
-fn unanswered(_rank: u32) -> u64 {
+fn unanswered(_rank: WorldRank) -> u64 {
     0
 }
 
 /// Returns a detector that waits for these peers and has looked once, at time 0.
-fn watching<const N: usize>(ranks: [u32; N]) -> (Alive, BTreeSet<u32>) {
+fn watching<const N: usize>(ranks: [u32; N]) -> (Alive, BTreeSet<WorldRank>) {
     let (mut alive, waited) = (Alive::new(INTERVAL), set(ranks));
     let first = alive.look(0, &waited, unanswered);
     assert_eq!((first.to_ping.len(), first.failed.len()), (0, 0));
-    ranks.iter().for_each(|&rank| alive.handle_heard(rank, 0));
+    ranks
+        .iter()
+        .for_each(|&rank| alive.handle_heard(WorldRank(rank), 0));
     (alive, waited)
 }
 
@@ -33,7 +36,7 @@ fn who_is_silent_is_pinged_after_one_interval_and_failed_after_two() {
     while let Some(now) = alive.next_look() {
         let found = alive.look(now, &waited, unanswered);
         if !found.failed.is_empty() {
-            assert_eq!((now, found.failed), (2 * INTERVAL, vec![3]));
+            assert_eq!((now, found.failed), (2 * INTERVAL, vec![WorldRank(3)]));
             break;
         }
         pings.push(now);
@@ -51,7 +54,7 @@ fn who_answers_is_asked_once_in_an_interval() {
         assert_eq!(found.failed, []);
         if !found.to_ping.is_empty() {
             pings += 1;
-            alive.handle_heard(1, now + 10);
+            alive.handle_heard(WorldRank(1), now + 10);
         }
     }
     assert!((95..=100).contains(&pings), "{pings}");
@@ -89,16 +92,16 @@ fn our_own_absence_is_nobodys_silence() {
     assert_eq!(
         found,
         Findings {
-            to_ping: vec![1, 2],
+            to_ping: vec![WorldRank(1), WorldRank(2)],
             ..Findings::default()
         }
     );
-    alive.handle_heard(1, away + 1);
+    alive.handle_heard(WorldRank(1), away + 1);
     let mut failed = Vec::new();
     while let Some(now) = alive.next_look().filter(|&now| now <= away + INTERVAL) {
         failed.extend(alive.look(now, &waited, unanswered).failed);
     }
-    assert_eq!(failed, [2]);
+    assert_eq!(failed, [WorldRank(2)]);
 }
 
 /// A peer of the random test: when it receives and answers.
@@ -144,8 +147,8 @@ fn the_dead_are_found_in_time_and_the_paused_are_spared_although_a_third_of_all_
         let mut random = Random::new(seed);
         let end = 200 * INTERVAL;
         let peers: Vec<Peer> = (0..8).map(|_| Peer::random(&mut random, end)).collect();
-        let mut waited: BTreeSet<u32> = (0..8).collect();
-        let mut answers: BTreeSet<(u64, u32)> = BTreeSet::new();
+        let mut waited: BTreeSet<_> = (0..8).map(WorldRank).collect();
+        let mut answers: BTreeSet<(u64, WorldRank)> = BTreeSet::new();
         let mut alive = Alive::new(INTERVAL);
         alive.expect_wait(0);
         while let Some(now) = alive.next_look().filter(|&now| now < end) {
@@ -155,7 +158,7 @@ fn the_dead_are_found_in_time_and_the_paused_are_spared_although_a_third_of_all_
             }
             let found = alive.look(now, &waited, unanswered);
             for rank in found.failed {
-                let died = peers[rank as usize].dies;
+                let died = peers[rank.0 as usize].dies;
                 assert!(died < now, "rank {rank} was wronged at {now}");
                 assert!(
                     now <= died + 2 * INTERVAL + 2 * TRIP,
@@ -164,7 +167,7 @@ fn the_dead_are_found_in_time_and_the_paused_are_spared_although_a_third_of_all_
                 waited.remove(&rank);
             }
             for rank in found.to_ping {
-                let answer = peers[rank as usize].answers(now + TRIP);
+                let answer = peers[rank.0 as usize].answers(now + TRIP);
                 if let Some(at) = answer.filter(|_| !random.chance(0.51)) {
                     answers.insert((at + TRIP, rank));
                 }
@@ -172,7 +175,7 @@ fn the_dead_are_found_in_time_and_the_paused_are_spared_although_a_third_of_all_
         }
         let missed = waited
             .iter()
-            .filter(|&&rank| peers[rank as usize].dies < end - 3 * INTERVAL);
+            .filter(|&&rank| peers[rank.0 as usize].dies < end - 3 * INTERVAL);
         assert_eq!(missed.count(), 0);
     }
 }
@@ -206,12 +209,12 @@ fn a_peer_that_is_waited_for_beside_others_has_two_intervals_too() {
     loop {
         now = alive.next_look().expect("a peer is waited for");
         let found = alive.look(now, &waited, unanswered);
-        if found.failed.contains(&2) {
+        if found.failed.contains(&WorldRank(2)) {
             break;
         }
         if since.is_none() && now > INTERVAL + INTERVAL / 2 {
             since = Some(now);
-            waited.insert(2);
+            waited.insert(WorldRank(2));
         }
         found.failed.iter().for_each(|rank| _ = waited.remove(rank));
     }
@@ -238,7 +241,7 @@ fn silence_counts_only_while_this_rank_looks() {
             break found;
         }
     };
-    assert_eq!((found.failed, found.seen), (vec![1], vec![]));
+    assert_eq!((found.failed, found.seen), (vec![WorldRank(1)], vec![]));
 }
 
 #[test]
@@ -259,17 +262,20 @@ fn nothing_is_judged_before_all_that_has_come_is_heard_but_not_for_ever() {
 fn whom_another_rank_has_seen_die_is_asked_at_once_and_has_a_part_of_an_interval_to_answer() {
     for answers in [false, true] {
         let (mut alive, waited) = watching([1, 2]);
-        alive.doubt(1, 10);
+        alive.doubt(WorldRank(1), 10);
         assert_eq!(alive.next_look(), Some(10));
-        assert_eq!(alive.look(10, &waited, unanswered).to_ping, [1]);
+        assert_eq!(alive.look(10, &waited, unanswered).to_ping, [WorldRank(1)]);
         if answers {
-            alive.handle_heard(1, 20);
+            alive.handle_heard(WorldRank(1), 20);
         }
         let mut failed = None;
         while let Some(now) = alive.next_look().filter(|&now| now < INTERVAL) {
             let found = alive.look(now, &waited, unanswered);
             if !found.failed.is_empty() {
-                assert_eq!((&found.failed, &found.seen), (&vec![1], &vec![1]));
+                assert_eq!(
+                    (&found.failed, &found.seen),
+                    (&vec![WorldRank(1)], &vec![WorldRank(1)])
+                );
                 failed = Some(now);
                 break;
             }
@@ -283,10 +289,10 @@ fn whom_another_rank_has_seen_die_is_asked_at_once_and_has_a_part_of_an_interval
 fn a_doubt_about_a_peer_that_is_not_waited_for_is_kept_until_it_is_or_until_it_speaks() {
     for speaks in [false, true] {
         let mut alive = Alive::new(INTERVAL);
-        alive.doubt(7, 0);
+        alive.doubt(WorldRank(7), 0);
         assert_eq!(alive.next_look(), None, "nothing is waited for");
         if speaks {
-            alive.handle_heard(7, 1);
+            alive.handle_heard(WorldRank(7), 1);
         }
         alive.expect_wait(5);
         let mut now = alive.next_look().expect("a peer is waited for");

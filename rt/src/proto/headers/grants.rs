@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::allowance::ahead;
+use crate::group::WorldRank;
 
 /// The room for headers, and the peers that wait for a part of it.
 ///
@@ -20,7 +21,7 @@ pub(crate) struct Grants {
     /// Maximum for one peer.
     share_max: u32,
     /// Blocked peers.
-    waiting: VecDeque<u32>,
+    waiting: VecDeque<WorldRank>,
 }
 
 /// Size of the room.
@@ -91,7 +92,7 @@ impl Grants {
     /// Handles a blocked peer at which `held` messages wait. Returns the new limit, or `None` if the peer has to wait.
     pub(crate) fn handle_blocked(
         &mut self,
-        rank: u32,
+        rank: WorldRank,
         peer: &mut Granted,
         at: u32,
         held: u32,
@@ -125,11 +126,11 @@ impl Grants {
 
     /// Returns the waiting ranks, the first one first. The caller [serves](Self::serve) each while there
     /// [is room](Self::free), and [puts back](Self::put_back) those that get nothing.
-    pub(crate) fn take_waiting(&mut self) -> VecDeque<u32> {
+    pub(crate) fn take_waiting(&mut self) -> VecDeque<WorldRank> {
         std::mem::take(&mut self.waiting)
     }
 
-    pub(crate) fn put_back(&mut self, waiting: VecDeque<u32>) {
+    pub(crate) fn put_back(&mut self, waiting: VecDeque<WorldRank>) {
         self.waiting.extend(waiting);
     }
 
@@ -176,7 +177,7 @@ impl Grants {
     }
 
     /// Takes back everything from a peer that has failed, except for its messages in the store.
-    pub(crate) fn forget(&mut self, rank: u32, peer: &mut Granted) {
+    pub(crate) fn forget(&mut self, rank: WorldRank, peer: &mut Granted) {
         peer.limit = peer.left.wrapping_add(peer.stored);
         self.settle(peer);
         self.waiting.retain(|&waiting| waiting != rank);

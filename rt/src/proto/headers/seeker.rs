@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::proto::matching::{Envelope, Want};
+use crate::{
+    group::WorldRank,
+    proto::matching::{Envelope, Want},
+};
 
 /// Peers that hold messages back, and the receives sought there. Allocates nothing until there is such a peer.
 #[derive(Debug, Default)]
@@ -11,16 +14,16 @@ pub(crate) struct Seeker(Option<Box<State>>);
 #[derive(Debug, Default)]
 struct State {
     /// Peers that are blocked and wait for room.
-    blocked: BTreeSet<u32>,
+    blocked: BTreeSet<WorldRank>,
     /// Number of a peer's messages that are here out of turn and not yet matched. The peer's line does not move past
     /// them.
-    outs: BTreeMap<u32, u32>,
+    outs: BTreeMap<WorldRank, u32>,
     /// For each peer, the number of the first receive that has not yet been sought there since the peer's line was new.
-    sought_before: BTreeMap<u32, u64>,
+    sought_before: BTreeMap<WorldRank, u64>,
     /// Envelopes that probes looked for without success, the latest last.
     probes: VecDeque<Want>,
     /// Peers that have been asked for these envelopes.
-    probed: BTreeSet<(u32, u32, Option<u32>)>,
+    probed: BTreeSet<(WorldRank, u32, Option<u32>)>,
 }
 
 impl Seeker {
@@ -33,7 +36,7 @@ impl Seeker {
     }
 
     /// Handles the notification that the peer is blocked, and waits for room.
-    pub(crate) fn handle_blocked(&mut self, rank: u32) {
+    pub(crate) fn handle_blocked(&mut self, rank: WorldRank) {
         self.state().blocked.insert(rank);
         self.ask_again(rank);
     }
@@ -42,30 +45,30 @@ impl Seeker {
     ///
     /// `next` is the number of the next receive, which is not posted yet. Returns 0 (all receives) unless `tells` says
     /// that the peer notifies this rank of new messages in its line.
-    pub(crate) fn ask_from(&mut self, rank: u32, tells: bool, next: u64) -> u64 {
+    pub(crate) fn ask_from(&mut self, rank: WorldRank, tells: bool, next: u64) -> u64 {
         let from = self.state().sought_before.insert(rank, next).unwrap_or(0);
         if tells { from } else { 0 }
     }
 
     /// Returns true if a message of this peer is here out of turn and not yet matched.
-    pub(crate) fn is_out(&self, rank: u32) -> bool {
+    pub(crate) fn is_out(&self, rank: WorldRank) -> bool {
         self.0
             .as_ref()
             .is_some_and(|state| state.outs.contains_key(&rank))
     }
 
     /// Records that the peer has got room.
-    pub(crate) fn handle_granted(&mut self, rank: u32) {
+    pub(crate) fn handle_granted(&mut self, rank: WorldRank) {
         self.state().blocked.remove(&rank);
     }
 
     /// Records that a message of this peer is here out of turn.
-    pub(crate) fn out(&mut self, rank: u32) {
+    pub(crate) fn out(&mut self, rank: WorldRank) {
         *self.state().outs.entry(rank).or_default() += 1;
     }
 
     /// Records that a message of this peer was matched, or is sent back.
-    pub(crate) fn resolved(&mut self, rank: u32) {
+    pub(crate) fn resolved(&mut self, rank: WorldRank) {
         let outs = &mut self.state().outs;
         if let Some(count) = outs.get_mut(&rank) {
             *count -= 1;
@@ -75,7 +78,7 @@ impl Seeker {
         }
     }
 
-    pub(crate) fn forget(&mut self, rank: u32) {
+    pub(crate) fn forget(&mut self, rank: WorldRank) {
         let Some(state) = &mut self.0 else { return };
         state.blocked.remove(&rank);
         state.outs.remove(&rank);
@@ -84,15 +87,16 @@ impl Seeker {
     }
 
     /// Returns the peers that may hold back a message for this receive. A source of `None` means any.
-    pub(crate) fn holders(&self, source: Option<u32>) -> Vec<u32> {
+    pub(crate) fn holders(&self, source: Option<WorldRank>) -> Vec<WorldRank> {
         let Some(state) = &self.0 else {
             return Vec::new();
         };
-        let holds = |rank: &u32| state.blocked.contains(rank) || state.outs.contains_key(rank);
+        let holds =
+            |rank: &WorldRank| state.blocked.contains(rank) || state.outs.contains_key(rank);
         match source {
             Some(rank) => Some(rank).filter(holds).into_iter().collect(),
             None => {
-                let all: BTreeSet<u32> = state
+                let all: BTreeSet<WorldRank> = state
                     .blocked
                     .iter()
                     .chain(state.outs.keys())
@@ -104,7 +108,7 @@ impl Seeker {
     }
 
     /// Records a probe that found no message. Returns true if this peer must be asked for one.
-    pub(crate) fn probe(&mut self, want: Want, rank: u32) -> bool {
+    pub(crate) fn probe(&mut self, want: Want, rank: WorldRank) -> bool {
         let State { probes, probed, .. } = self.state();
         if !probes.contains(&want) {
             if probes.len() == PROBES_MAX {
@@ -117,7 +121,7 @@ impl Seeker {
     }
 
     /// Makes probes ask this peer again, because a message arrived from it.
-    pub(crate) fn ask_again(&mut self, rank: u32) {
+    pub(crate) fn ask_again(&mut self, rank: WorldRank) {
         let all = (rank, 0, None)..=(rank, u32::MAX, Some(u32::MAX));
         let Some(State { probed, .. }) = self.0.as_deref_mut() else {
             return;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ripstop_fabric::random::Random;
 
 use super::{Allowance, Front, Granted, Grants, Held, Line, Room, Sought};
+use crate::group::WorldRank;
 
 /// Reference implementation of a line: a list that is searched.
 #[derive(Default)]
@@ -323,7 +324,7 @@ impl World {
             Some(Note::Blocked(at, held)) => {
                 match self
                     .grants
-                    .handle_blocked(rank, &mut peer.granted, at, held)
+                    .handle_blocked(WorldRank(rank), &mut peer.granted, at, held)
                 {
                     Some(limit) => peer.to_sender.push_back(Note::Grant(limit)),
                     None if peer.granted.waits() => self.recall(),
@@ -356,7 +357,7 @@ impl World {
                 break;
             }
             let rank = waiting.pop_front().expect("as many as there are");
-            let peer = &mut self.peers[rank as usize];
+            let peer = &mut self.peers[rank.0 as usize];
             match self.grants.serve(&mut peer.granted, waiting.len()) {
                 Some(limit) => peer.to_sender.push_back(Note::Grant(limit)),
                 None => waiting.push_back(rank),
@@ -454,7 +455,7 @@ fn a_limit_that_nobody_asked_for_or_that_takes_more_is_not_believed() {
     let (mut grants, mut granted) = (Grants::new(room), Granted::new(room.first()));
     assert!(!grants.handle_limit(&mut granted, 0));
     let limit = grants
-        .handle_blocked(1, &mut granted, room.first(), 1)
+        .handle_blocked(WorldRank(1), &mut granted, room.first(), 1)
         .expect("there is room");
     assert!(grants.recall(&mut granted));
     for forged in [limit + 1, limit.wrapping_sub(1 << 31), u32::MAX] {

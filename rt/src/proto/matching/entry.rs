@@ -5,12 +5,13 @@ use super::{
     list::{Link, Linked},
     table::{Class, Key},
 };
+use crate::group::WorldRank;
 
 /// The fields of a message that are used for matching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) ctx: u32,
-    pub(crate) source: u32,
+    pub(crate) source: WorldRank,
     pub(crate) tag: u32,
 }
 
@@ -18,7 +19,7 @@ pub(crate) struct Envelope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
     pub(crate) ctx: u32,
-    pub(crate) source: Option<u32>,
+    pub(crate) source: Option<WorldRank>,
     pub(crate) tag: Option<u32>,
 }
 
@@ -37,7 +38,8 @@ impl Want {
             (Some(_), None) => Class::AnyTag,
             (None, None) => Class::Any,
         };
-        let (source, tag) = (self.source.unwrap_or(0), self.tag.unwrap_or(0));
+        let source = self.source.map_or(0, |source| source.0);
+        let tag = self.tag.unwrap_or(0);
         Key::new(class, self.ctx, source, tag)
     }
 }
@@ -47,6 +49,7 @@ impl Envelope {
     #[inline]
     pub(super) fn key(&self, class: Class) -> Key {
         let Self { ctx, source, tag } = *self;
+        let source = source.0;
         match class {
             Class::Exact => Key::new(class, ctx, source, tag),
             Class::AnySource => Key::new(class, ctx, 0, tag),

@@ -1,6 +1,7 @@
 //! Matching of messages that arrive out of turn because a receive sought them (see `proto::headers`).
 
 use super::{Arrival, Class, Envelope, Matching, Want};
+use crate::group::WorldRank;
 
 impl<R: Copy, M: Copy> Matching<R, M> {
     /// Returns the next arrival number, for a message that may never be stored.
@@ -26,7 +27,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Returns what receives numbered `from` or later ask for, if they may get a message from `source`. O(posted).
-    pub(crate) fn wants_from(&self, from: u64, source: u32) -> impl Iterator<Item = Want> {
+    pub(crate) fn wants_from(&self, from: u64, source: WorldRank) -> impl Iterator<Item = Want> {
         let all = self.receives.iter().map(|(_, receive)| receive);
         all.filter(move |receive| receive.posting >= from)
             .map(|receive| receive.want)

@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use super::{Arrival, Arrived, Envelope, Matching, Posted, Received, Taken, Unexpected, Want};
+use crate::group::WorldRank;
 
 /// Reference implementation of matching: two vectors, searched from the front.
 #[derive(Default)]
@@ -186,10 +187,12 @@ impl Pair {
             .reference
             .posted
             .drain(..)
-            .partition(|(want, _)| want.source == Some(source));
+            .partition(|(want, _)| want.source == Some(WorldRank(source)));
         self.reference.posted = kept;
         let gone: Vec<(Want, u32)> = gone;
-        let drained = self.real.drain_posted(|want| want.source == Some(source));
+        let drained = self
+            .real
+            .drain_posted(|want| want.source == Some(WorldRank(source)));
         assert_eq!(
             drained,
             gone.iter().map(|(_, recv)| *recv).collect::<Vec<_>>()
@@ -199,12 +202,12 @@ impl Pair {
             .reference
             .waiting
             .drain(..)
-            .partition(|(_, envelope, _)| envelope.source == source);
+            .partition(|(_, envelope, _)| envelope.source == WorldRank(source));
         self.reference.waiting = kept;
         let gone: Vec<(u64, Envelope, u32)> = gone;
         let drained = self
             .real
-            .drain_unexpected(|envelope, _| envelope.source == source);
+            .drain_unexpected(|envelope, _| envelope.source == WorldRank(source));
         assert_eq!(
             drained,
             gone.iter()
@@ -258,18 +261,18 @@ impl Mix {
         let ctx = random.field(2);
         Envelope {
             ctx,
-            source: random.field(self.fields),
+            source: WorldRank(random.field(self.fields)),
             tag: random.field(self.fields),
         }
     }
 
     fn want(self, random: &mut Random) -> Want {
         let Envelope { ctx, source, tag } = self.envelope(random);
-        let mut open = |field| (random.below(self.open_in) > 0).then_some(field);
+        let mut is_named = || random.below(self.open_in) > 0;
         Want {
             ctx,
-            source: open(source),
-            tag: open(tag),
+            source: is_named().then_some(source),
+            tag: is_named().then_some(tag),
         }
     }
 
@@ -344,17 +347,17 @@ fn every_short_sequence_agrees_with_the_two_vectors() {
     let wants = fields.iter().flat_map(|&source| {
         fields.map(|tag| Want {
             ctx: 0,
-            source,
+            source: source.map(WorldRank),
             tag,
         })
     });
     let posts = wants
-        .filter(|want| want.source != Some(1) || want.tag != Some(1))
+        .filter(|want| want.source != Some(WorldRank(1)) || want.tag != Some(1))
         .map(Step::Post);
     let envelopes = [(0, 0), (0, 1), (1, 0)].map(|(source, tag)| {
         Step::Arrive(Envelope {
             ctx: 0,
-            source,
+            source: WorldRank(source),
             tag,
         })
     });
@@ -405,12 +408,12 @@ impl Step {
 
 const ENVELOPE: Envelope = Envelope {
     ctx: 1,
-    source: 2,
+    source: WorldRank(2),
     tag: 3,
 };
 const EXACT: Want = Want {
     ctx: 1,
-    source: Some(2),
+    source: Some(WorldRank(2)),
     tag: Some(3),
 };
 const ANY: Want = Want {
@@ -508,12 +511,12 @@ fn cost(matching: &mut Matching<u32, u32>, receive_first: bool) -> f64 {
         let (source, tag) = (round % 6, 1_000_000 + round % 6);
         let want = Want {
             ctx: 1,
-            source: Some(source),
+            source: Some(WorldRank(source)),
             tag: Some(tag),
         };
         let envelope = Envelope {
             ctx: 1,
-            source,
+            source: WorldRank(source),
             tag,
         };
         if receive_first {
@@ -551,7 +554,7 @@ impl Others {
                 let _ = matching.post(
                     Want {
                         ctx: 1,
-                        source: Some(7),
+                        source: Some(WorldRank(7)),
                         tag: Some(tag),
                     },
                     tag,
@@ -561,7 +564,7 @@ impl Others {
                 let _ = matching.arrive(
                     Envelope {
                         ctx: 1,
-                        source: 8,
+                        source: WorldRank(8),
                         tag,
                     },
                     tag,
@@ -579,7 +582,7 @@ impl Others {
             let _ = matching.post(
                 Want {
                     ctx: 1,
-                    source: Some(99),
+                    source: Some(WorldRank(99)),
                     tag: None,
                 },
                 0,

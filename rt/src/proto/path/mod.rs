@@ -14,7 +14,10 @@ use ripstop_fabric::driver::{Caps, Cost};
 
 use self::envelope::{Line, Row, envelope};
 use super::wire::Eager;
-use crate::settings::{Rendezvous, Settings};
+use crate::{
+    group::WorldRank,
+    settings::{Rendezvous, Settings},
+};
 
 /// A path from the sender's buffer to the receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ pub(crate) struct Paths {
 #[derive(Debug)]
 struct Nearer {
     /// Ranks in ascending order.
-    ranks: Vec<u32>,
+    ranks: Vec<WorldRank>,
     paths: Paths,
 }
 
@@ -66,14 +69,14 @@ impl Paths {
     }
 
     /// Returns these tables, extended by other tables for `ranks`, which are in ascending order.
-    pub(crate) fn with_nearer(mut self, ranks: Vec<u32>, paths: Self) -> Self {
+    pub(crate) fn with_nearer(mut self, ranks: Vec<WorldRank>, paths: Self) -> Self {
         self.nearer = Some(Arc::new(Nearer { ranks, paths }));
         self
     }
 
     /// Returns the tables for messages from and to a rank.
     #[inline]
-    pub(crate) fn to(&self, rank: u32) -> &Self {
+    pub(crate) fn to(&self, rank: WorldRank) -> &Self {
         let nearer = self.nearer.as_ref();
         let nearer = nearer.filter(|nearer| nearer.ranks.binary_search(&rank).is_ok());
         nearer.map_or(self, |nearer| &nearer.paths)

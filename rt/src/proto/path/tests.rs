@@ -4,7 +4,7 @@ use super::{
     Memory, Path, Paths, Rules,
     envelope::{Line, Row, envelope},
 };
-use crate::settings::Settings;
+use crate::{group::WorldRank, settings::Settings};
 
 fn caps() -> Caps {
     Caps {
@@ -72,8 +72,8 @@ fn ranks_that_are_nearer_have_tables_of_their_own() {
     let [far, near] = [caps(), near].map(|caps| Paths::with(&caps, AUTO));
     let (far_max, near_max) = (far.eager_max(), near.eager_max());
     assert!(near_max < far_max);
-    let paths = far.with_nearer(vec![2, 3], near);
-    let eager = [1, 2, 3, 4].map(|rank| paths.to(rank).eager_max());
+    let paths = far.with_nearer(vec![WorldRank(2), WorldRank(3)], near);
+    let eager = [1, 2, 3, 4].map(|rank| paths.to(WorldRank(rank)).eager_max());
     assert_eq!(eager, [far_max, near_max, near_max, far_max]);
     assert_eq!(paths.eager_max_of_all(), near_max);
     assert!(paths.to_string().contains("within the node"));

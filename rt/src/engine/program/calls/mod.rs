@@ -13,6 +13,7 @@ use std::{
 
 use crate::{
     error::ErrorKind,
+    group::WorldRank,
     proto::collective_id::CollectiveId,
     proto::wire::{self, Abort, Base, Kind},
 };
@@ -47,11 +48,11 @@ pub(super) struct Calls {
     /// Unexpected messages of collectives, sorted by key.
     early: Vec<(CollectiveId, Early)>,
     /// Ranks that have asked for collectives which this rank has not begun, with their signatures.
-    asked: VecDeque<(CollectiveId, u32, u64)>,
+    asked: VecDeque<(CollectiveId, WorldRank, u64)>,
     /// Collectives in which this rank agrees with others by plain messages.
     pub(super) agreeing: Vec<CollectiveId>,
     /// Ranks that were asked whether they will take part in such a collective.
-    pub(super) makers_asked: Vec<(u32, CollectiveId)>,
+    pub(super) makers_asked: Vec<(WorldRank, CollectiveId)>,
     /// Revoked communicators, by context.
     revoked: BTreeMap<u32, Revoked>,
     /// Revoked communicators that this rank has dropped, the oldest first.
@@ -96,10 +97,10 @@ struct Early {
 /// Reason why a collective failed, the same on all ranks. Ranks are those of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    Failed(u32),
-    Finished(u32),
-    Mismatch(u32, u32),
-    GaveUp(u32),
+    Failed(WorldRank),
+    Finished(WorldRank),
+    Mismatch(WorldRank, WorldRank),
+    GaveUp(WorldRank),
 }
 
 impl Calls {
@@ -226,7 +227,7 @@ impl Calls {
     }
 
     /// Records that a rank has asked for a collective which this rank has not begun.
-    pub(super) fn was_asked(&mut self, key: CollectiveId, rank: u32, sig: u64) {
+    pub(super) fn was_asked(&mut self, key: CollectiveId, rank: WorldRank, sig: u64) {
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
         }
@@ -239,8 +240,8 @@ impl Calls {
     }
 
     /// Returns a rank that has asked about this collective with another signature.
-    pub(super) fn stranger(&self, key: CollectiveId, sig: u64) -> Option<u32> {
-        let is_strange = |&&(of, _, its): &&(CollectiveId, u32, u64)| of == key && its != sig;
+    pub(super) fn stranger(&self, key: CollectiveId, sig: u64) -> Option<WorldRank> {
+        let is_strange = |&&(of, _, its): &&(CollectiveId, WorldRank, u64)| of == key && its != sig;
         self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank)
     }
 
@@ -366,7 +367,7 @@ impl Calls {
     }
 
     /// Returns the collectives in which two ranks disagreed, at most one for each communicator, and those ranks.
-    pub(super) fn mismatches(&self) -> Vec<(u32, u32, [u32; 2])> {
+    pub(super) fn mismatches(&self) -> Vec<(u32, u32, [WorldRank; 2])> {
         let mismatch = |(ctx, revoked): (&u32, &Revoked)| match revoked.from {
             Some((tag, Why::Mismatch(one, other))) => Some((*ctx, tag, [one, other])),
             _ => None,
@@ -456,8 +457,8 @@ pub(super) fn is_before(tag: u32, other: u32) -> bool {
 
 impl Why {
     /// Returns the reason that other ranks get for the error that ended a program on rank `me`.
-    pub(super) fn of(kind: &ErrorKind, me: u32) -> Self {
-        let world = |rank: &usize| u32::try_from(*rank).unwrap_or(me);
+    pub(super) fn of(kind: &ErrorKind, me: WorldRank) -> Self {
+        let world = |rank: &usize| u32::try_from(*rank).map_or(me, WorldRank);
         match kind {
             ErrorKind::PeerFailed { rank, .. } => Self::Failed(world(rank)),
             ErrorKind::PeerFinished { rank } => Self::Finished(world(rank)),
@@ -481,17 +482,17 @@ impl Why {
 
     pub(super) fn kind(self) -> ErrorKind {
         match self {
-            Self::Failed(rank) => ErrorKind::peer_failed(rank as usize),
+            Self::Failed(rank) => ErrorKind::peer_failed(rank.0 as usize),
             Self::Finished(rank) => ErrorKind::PeerFinished {
-                rank: rank as usize,
+                rank: rank.0 as usize,
             },
             Self::Mismatch(rank, other) => ErrorKind::Mismatch {
-                rank: rank as usize,
-                other: other as usize,
+                rank: rank.0 as usize,
+                other: other.0 as usize,
                 calls: None,
             },
             Self::GaveUp(rank) => ErrorKind::Aborted {
-                rank: rank as usize,
+                rank: rank.0 as usize,
             },
         }
     }
@@ -501,7 +502,7 @@ impl Why {
         let (why, rank, other) = match self {
             Self::Failed(rank) => (wire::WHY_FAILED, rank, 0),
             Self::Finished(rank) => (wire::WHY_FINISHED, rank, 0),
-            Self::Mismatch(rank, other) => (wire::WHY_MISMATCH, rank, other),
+            Self::Mismatch(rank, other) => (wire::WHY_MISMATCH, rank, other.0),
             Self::GaveUp(rank) => (wire::WHY_GAVE_UP, rank, 0),
         };
         Abort {
@@ -509,18 +510,19 @@ impl Why {
             ctx: id.context,
             tag: id.sequence,
             why,
-            rank,
+            rank: rank.0,
             other,
             zero: 0,
         }
     }
 
     pub(super) fn read(header: &Abort) -> Option<Self> {
+        let (rank, other) = (WorldRank(header.rank), WorldRank(header.other));
         match header.why {
-            wire::WHY_FAILED => Some(Self::Failed(header.rank)),
-            wire::WHY_FINISHED => Some(Self::Finished(header.rank)),
-            wire::WHY_MISMATCH => Some(Self::Mismatch(header.rank, header.other)),
-            wire::WHY_GAVE_UP => Some(Self::GaveUp(header.rank)),
+            wire::WHY_FAILED => Some(Self::Failed(rank)),
+            wire::WHY_FINISHED => Some(Self::Finished(rank)),
+            wire::WHY_MISMATCH => Some(Self::Mismatch(rank, other)),
+            wire::WHY_GAVE_UP => Some(Self::GaveUp(rank)),
             _ => None,
         }
     }

@@ -1,11 +1,12 @@
 use super::{Calls, CollectiveId, DISPLACED_MAX, ErrorKind, LEFT_MAX, Location, OVER_MAX, Why};
+use crate::group::WorldRank;
 
 const HERE: &Location<'_> = Location::caller();
 
 #[test]
 fn a_revoked_communicator_says_nothing_of_others() {
     let mut calls = Calls::new();
-    calls.revoke(CollectiveId::new(3, 7), Why::Failed(1));
+    calls.revoke(CollectiveId::new(3, 7), Why::Failed(WorldRank(1)));
     calls.make_void(5);
     let calm = |ctx: u32| calls.is_calm(CollectiveId::new(ctx, 2));
     assert!(calm(1) && !calm(3) && !calm(5));
@@ -16,7 +17,10 @@ fn who_was_through_when_ranks_disagreed_is_told_once_who_they_were() {
     let mut calls = Calls::new();
     let told =
         |calls: &mut Calls, tag| calls.tell_why(CollectiveId::new(3, tag), ErrorKind::Revoked);
-    calls.revoke(CollectiveId::new(3, 7), Why::Mismatch(1, 4));
+    calls.revoke(
+        CollectiveId::new(3, 7),
+        Why::Mismatch(WorldRank(1), WorldRank(4)),
+    );
     let first = told(&mut calls, 8);
     assert!(matches!(
         first,
@@ -34,12 +38,12 @@ fn who_was_through_when_a_rank_failed_is_told_once_which() {
     let mut calls = Calls::new();
     let told =
         |calls: &mut Calls, tag| calls.tell_why(CollectiveId::new(5, tag), ErrorKind::Revoked);
-    calls.revoke(CollectiveId::new(5, 7), Why::Failed(1));
+    calls.revoke(CollectiveId::new(5, 7), Why::Failed(WorldRank(1)));
     let first = told(&mut calls, 8);
     assert!(matches!(first, ErrorKind::PeerFailed { rank: 1, .. }));
-    calls.revoke(CollectiveId::new(5, 6), Why::Failed(1));
+    calls.revoke(CollectiveId::new(5, 6), Why::Failed(WorldRank(1)));
     assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
-    calls.revoke(CollectiveId::new(3, 7), Why::GaveUp(1));
+    calls.revoke(CollectiveId::new(3, 7), Why::GaveUp(WorldRank(1)));
     let other = calls.tell_why(CollectiveId::new(3, 8), ErrorKind::Revoked);
     assert!(matches!(other, ErrorKind::Revoked));
 }
@@ -124,7 +128,7 @@ fn why_a_communicator_was_revoked_is_known_for_a_while_and_of_the_world_for_good
     let mut calls = Calls::new();
     let all = u32::try_from(LEFT_MAX + 100).unwrap();
     for ctx in (0..all).map(|nth| 2 * nth + 1) {
-        calls.revoke(CollectiveId::new(ctx, 7), Why::GaveUp(1));
+        calls.revoke(CollectiveId::new(ctx, 7), Why::GaveUp(WorldRank(1)));
         calls.forget(ctx, |its| 1 < its && its <= ctx);
         calls.forget(ctx, |its| 1 < its && its <= ctx);
         assert!(calls.revoked_kind(CollectiveId::new(ctx, 7)).is_some());
