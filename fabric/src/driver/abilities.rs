@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     memory::{Region, RemoteRegion},
-    offload::{Counter, RemoteCounter},
+    offload::{Counter, RemoteCounter, Task},
     tags::Tag,
 };
 
@@ -64,6 +64,40 @@ pub trait EventCounters {
 pub trait TaskLists {
     /// Returns the limits of lists, which never change.
     fn list_limits(&self) -> ListLimits;
+
+    /// Keeps a list of tasks, and begins each task when its counters have reached their thresholds. Returns false if there is no
+    /// room.
+    ///
+    /// Tasks that become ready at the same time begin in list order. A list is taken whole or not at all: there is no room while
+    /// more than [`ListLimits::triggered_max`] tasks would be waiting. A list longer than that is a mistake of the caller. Tasks
+    /// that are ready when posted do not count as waiting. Room is an event, as for [`Driver::post`](super::Driver::post).
+    ///
+    /// The caller must keep the memory that tasks touch alive until counters show that they are done, or until
+    /// [`Sink::failed`](super::Sink::failed).
+    ///
+    /// The token is handed back in [`Sink::triggered`](super::Sink::triggered) when all tasks of this list have begun, or in
+    /// [`Sink::failed`](super::Sink::failed). Lists with the same token belong together: the first task that fails takes all of
+    /// them back, and no task with this token begins until the token is cancelled. A failed task may still have counted, but no
+    /// watch reports that count before the failure is reported.
+    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool;
+
+    /// Takes back the lists of a token. Reported as [`Failure::Cancelled`](super::Failure::Cancelled) when none of their tasks is
+    /// in flight any more, even if there were no lists.
+    fn cancel_lists(&mut self, token: Token);
+
+    /// Releases lists whose tasks have all begun and whose offers have all been used. They cannot be cancelled any more.
+    ///
+    /// Returns false if some task is still in flight; the caller then asks again.
+    fn forget_lists(&mut self, token: Token) -> bool;
+
+    /// Gives a region of this rank a name, so that peers can make keys to it themselves with [`RemoteRegion::named`]. The name is
+    /// unique among the regions of this rank, and keeps the region mapped.
+    ///
+    /// Peers' commands that used the name before it was given wait for this.
+    fn give_name(&mut self, name: u64, region: &Region);
+
+    /// Takes back the name of a region.
+    fn take_back_name(&mut self, name: u64);
 }
 
 /// Limits of a driver's task lists.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LocalRange, Peer, Token};
 use crate::{
-    memory::{Region, RemoteRegion},
-    offload::{Counter, RemoteCounter, Task},
+    memory::RemoteRegion,
+    offload::{Counter, RemoteCounter},
     tags::Tag,
 };
 
@@ -80,50 +80,6 @@ pub enum Command<'a> {
         /// Least value to report. No counter ever reaches `u64::MAX`.
         threshold: u64,
         /// Handed back in [`Sink::reached`](super::Sink::reached).
-        token: Token,
-    },
-    /// Keep a list of tasks, and begin each task when its counters have reached their thresholds.
-    ///
-    /// Tasks that become ready at the same time begin in list order. A list is posted whole or not at all: it is `Full` while
-    /// more than [`ListLimits::triggered_max`](super::ListLimits::triggered_max) tasks would be waiting. A list longer than that
-    /// is a mistake of the caller. Tasks that are ready when posted do not count as waiting.
-    ///
-    /// The caller must keep the memory that tasks touch alive until counters show that they are done, or until
-    /// [`Sink::failed`](super::Sink::failed).
-    List {
-        /// Tasks to keep, at least one.
-        tasks: &'a [Task],
-        /// Handed back in [`Sink::triggered`](super::Sink::triggered) when all tasks of this list have begun, or in
-        /// [`Sink::failed`](super::Sink::failed).
-        ///
-        /// Lists with the same token belong together: the first task that fails takes all of them back, and no task with this
-        /// token begins until the token is cancelled. A failed task may still have counted, but no watch reports that count
-        /// before the failure is reported.
-        token: Token,
-    },
-    /// Take back the lists of a token. Reported as [`Failure::Cancelled`](super::Failure::Cancelled) when none of their tasks is
-    /// in flight any more, even if there were no lists.
-    Cancel {
-        /// Token of the lists.
-        token: Token,
-    },
-    /// Give a region of this rank a name, so that peers can make keys to it themselves with [`RemoteRegion::named`].
-    ///
-    /// Peers' commands that used the name before it was given wait for this.
-    Name {
-        /// Name of the region, unique among the regions of this rank.
-        name: u64,
-        /// Region to name; kept mapped until the name is taken back.
-        region: &'a Region,
-    },
-    /// Take back the name of a region.
-    Unname {
-        /// Name to take back.
-        name: u64,
-    },
-    /// Release lists whose tasks have all begun and whose offers have all been used. They cannot be cancelled any more.
-    Forget {
-        /// Token of the lists.
         token: Token,
     },
     /// Revoke a key from [`Driver::expose`](super::Driver::expose). Other keys to the same memory stay valid.

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     lacks_abilities,
     memory::{Region, RemoteRegion},
+    offload::Task,
 };
 
 /// A driver without peers. It drops messages and fails all other commands.
@@ -77,9 +78,7 @@ impl Driver for NullDriver {
             }
             Command::Put { token, .. }
             | Command::Get { token, .. }
-            | Command::Atomic { token, .. }
-            | Command::List { token, .. } => Some((token, Failure::PeerDown)),
-            Command::Cancel { token } => Some((token, Failure::Cancelled)),
+            | Command::Atomic { token, .. } => Some((token, Failure::PeerDown)),
             _ => None,
         };
         self.failed.extend(failed);
@@ -164,6 +163,23 @@ impl TaskLists for NullDriver {
     fn list_limits(&self) -> ListLimits {
         self.abilities.lists.unwrap_or_default()
     }
+
+    fn post_list(&mut self, _tasks: &[Task], token: Token) -> bool {
+        self.failed.push((token, Failure::PeerDown));
+        true
+    }
+
+    fn cancel_lists(&mut self, token: Token) {
+        self.failed.push((token, Failure::Cancelled));
+    }
+
+    fn forget_lists(&mut self, _token: Token) -> bool {
+        true
+    }
+
+    fn give_name(&mut self, _name: u64, _region: &Region) {}
+
+    fn take_back_name(&mut self, _name: u64) {}
 }
 
 impl FailureWatch for NullDriver {

@@ -215,14 +215,9 @@ impl Driver for Hook {
             Command::Atomic { to, .. } => self.one_sided(command, to, What::Atomic),
             Command::Count { to, .. } => self.one_sided(command, to, What::Count),
             // These commands are between a rank and its own driver, so there is nothing to trace or to break.
-            Command::Watch { .. }
-            | Command::Unwatch { .. }
-            | Command::List { .. }
-            | Command::Cancel { .. }
-            | Command::Forget { .. }
-            | Command::Name { .. }
-            | Command::Unname { .. }
-            | Command::Withdraw { .. } => self.driver.post(command),
+            Command::Watch { .. } | Command::Unwatch { .. } | Command::Withdraw { .. } => {
+                self.driver.post(command)
+            }
         }
     }
 

@@ -27,6 +27,7 @@ use crate::{
         TagMatching, TaskLists, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
+    offload::Task,
     shm::Processes,
     tags::Tag,
 };
@@ -145,6 +146,11 @@ impl Late {
             Way::Joined(driver) => &mut **driver,
             Way::Joining(_) => unreachable!("ended above"),
         }
+    }
+
+    fn joined_lists(&mut self) -> &mut dyn TaskLists {
+        let lists = self.joined().task_lists();
+        lists.expect("a driver has the abilities that it promised")
     }
 
     fn without_peers(&self, why: &io::Error) -> Box<dyn Driver> {
@@ -356,6 +362,26 @@ impl EventCounters for Late {
 impl TaskLists for Late {
     fn list_limits(&self) -> ListLimits {
         self.abilities.lists.unwrap_or_default()
+    }
+
+    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+        self.joined_lists().post_list(tasks, token)
+    }
+
+    fn cancel_lists(&mut self, token: Token) {
+        self.joined_lists().cancel_lists(token);
+    }
+
+    fn forget_lists(&mut self, token: Token) -> bool {
+        self.joined_lists().forget_lists(token)
+    }
+
+    fn give_name(&mut self, name: u64, region: &Region) {
+        self.joined_lists().give_name(name, region);
+    }
+
+    fn take_back_name(&mut self, name: u64) {
+        self.joined_lists().take_back_name(name);
     }
 }
 

@@ -14,8 +14,8 @@ use super::Late;
 use crate::{
     driver::{
         AbilitySummary, Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities,
-        Evidence, Failure, FailureWatch, LocalRange, Payload, Peer, Post, Prepared, Progress, Sink,
-        Token, WaitOn,
+        Evidence, Failure, FailureWatch, ListLimits, LocalRange, Payload, Peer, Post, Prepared,
+        Progress, Sink, Token, WaitOn,
     },
     lacks_abilities,
     loopback::{Loopback, world},
@@ -44,6 +44,7 @@ impl Prepared for Noted {
 
     fn abilities(&self) -> AbilitySummary {
         AbilitySummary {
+            lists: Some(ListLimits::default()),
             connects: true,
             ..AbilitySummary::default()
         }
@@ -279,7 +280,7 @@ fn who_never_hears_where_the_others_are_has_lost_them_and_says_why() {
     assert!(why.contains("rank 2 is silent"), "{why}");
     assert!(matches!(late.post(message(1)), Post::Posted));
     let token = Token(5);
-    assert!(matches!(late.post(Command::Cancel { token }), Post::Posted));
+    late.task_lists().unwrap().cancel_lists(token);
     assert_eq!(late.arm(), Armed::Busy);
     let _turn = late.progress(9, &mut heard);
     assert!(matches!(heard.failed[..], [(Token(5), Failure::Cancelled)]));

@@ -18,7 +18,7 @@ use crate::{
     },
     lacks_abilities,
     memory::{Region, RemoteRegion, WeakRegion},
-    offload::{CELL_LEN, Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
+    offload::{CELL_LEN, Counter, RemoteCounter, Watches},
 };
 
 /// One rank of a world made by [`world`].
@@ -71,10 +71,6 @@ impl Driver for Loopback {
                 self.watches.remove(*token);
                 true
             }
-            Command::List { .. } | Command::Cancel { .. } | Command::Forget { .. } => {
-                panic!("{NO_LISTS}")
-            }
-            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
             Command::Withdraw { .. } => true,
             Command::Put { token, .. }
             | Command::Get { token, .. }

@@ -27,7 +27,7 @@ pub struct RemoteRegion {
 
 impl RemoteRegion {
     /// Returns the key to a range of memory that its owner has named, or will name
-    /// ([`Command::Name`](crate::driver::Command::Name)). The owner need not send such a key.
+    /// ([`TaskLists::give_name`](crate::driver::TaskLists::give_name)). The owner need not send such a key.
     #[must_use]
     pub const fn named(owner: u32, name: u64, base: u64, len: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = name.to_ne_bytes();

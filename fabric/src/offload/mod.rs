@@ -11,12 +11,13 @@
 //! of 2³² exactly when all have arrived, in whatever order.
 //!
 //! A [`Task`] is a command that begins when counters of its rank have reached thresholds, and its completion counts in turn. A
-//! list of tasks is posted with [`Command::List`](crate::driver::Command::List). When all of its tasks have begun, its owner is
-//! notified ([`Sink::triggered`](crate::driver::Sink::triggered)), and there is room for the next list. To know that all of it is
-//! done, a rank watches a counter. So a schedule of any length goes on while its rank computes, with one wake-up for each list.
+//! list of tasks is posted with [`TaskLists::post_list`](crate::driver::TaskLists::post_list). When all of its tasks have begun,
+//! its owner is notified ([`Sink::triggered`](crate::driver::Sink::triggered)), and there is room for the next list. To know that
+//! all of it is done, a rank watches a counter. So a schedule of any length goes on while its rank computes, with one wake-up for
+//! each list.
 //!
-//! A driver takes lists if it has [`TaskLists`](crate::driver::TaskLists). Some adapters run them by
-//! themselves, and the driver for verbs begins their tasks in its turns. For other drivers there is no substitute: if tasks would
+//! A driver takes lists if it hands out [`TaskLists`](crate::driver::TaskLists). Some adapters run them by themselves, and the
+//! driver for verbs begins their tasks in its turns. For other drivers there is no substitute: if tasks would
 //! have to begin in turns, a rank can send messages in these turns just as well, and needs fewer of them than of tasks.
 
 mod combine;
@@ -59,7 +60,4 @@ const LISTED_MAX: usize = 512;
 pub(crate) const PIECE_MAX: usize = 2048;
 
 /// Error of a driver without task lists.
-pub(crate) const NO_LISTS: &str = "this driver runs no task lists: it has no `TaskLists`";
-
-/// Error of a driver without names.
-pub(crate) const NO_NAMES: &str = "this driver has no names: it has no `TaskLists`";
+pub(crate) const NO_LISTS: &str = "this driver runs no task lists: it hands out no `TaskLists`";

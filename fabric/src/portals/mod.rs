@@ -87,6 +87,7 @@ use crate::{
     },
     lacks_abilities,
     memory::{Region, RemoteRegion},
+    offload::Task,
     tags::Tag,
     timer::Timer,
 };
@@ -149,20 +150,6 @@ impl Driver for Portals {
             Command::Unwatch { token } => {
                 self.watches.remove(token);
                 self.lists.unwatch(token);
-                true
-            }
-            Command::List { tasks, token } => self.post_list(tasks, token),
-            Command::Cancel { token } => {
-                self.cancel(token);
-                true
-            }
-            Command::Forget { token } => self.forget_offers(token),
-            Command::Name { name, region } => {
-                self.name(name, region);
-                true
-            }
-            Command::Unname { name } => {
-                self.unname(name);
                 true
             }
             Command::Withdraw { .. } => true,
@@ -280,6 +267,26 @@ impl EventCounters for Portals {
 impl TaskLists for Portals {
     fn list_limits(&self) -> ListLimits {
         self.abilities.lists.unwrap_or_default()
+    }
+
+    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+        self.queue_list(tasks, token)
+    }
+
+    fn cancel_lists(&mut self, token: Token) {
+        self.cancel(token);
+    }
+
+    fn forget_lists(&mut self, token: Token) -> bool {
+        self.forget_offers(token)
+    }
+
+    fn give_name(&mut self, name: u64, region: &Region) {
+        self.name(name, region);
+    }
+
+    fn take_back_name(&mut self, name: u64) {
+        self.unname(name);
     }
 }
 

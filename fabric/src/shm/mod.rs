@@ -36,7 +36,7 @@ use crate::{
     },
     lacks_abilities,
     memory::{Region, RemoteRegion},
-    offload::{Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
+    offload::{Counter, RemoteCounter, Watches},
 };
 
 mod bell;
@@ -266,10 +266,6 @@ impl Driver for Shm {
                 self.watches.remove(token);
                 true
             }
-            Command::List { .. } | Command::Cancel { .. } | Command::Forget { .. } => {
-                panic!("{NO_LISTS}")
-            }
-            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
             // The system grants access to all of our memory or to none, so there is nothing to revoke.
             Command::Withdraw { .. } => true,
         };

@@ -17,10 +17,11 @@ use crate::{
     driver::{
         Armed, Caps, Command, Cost, Doorkeeper, Down, Driver, DriverAbilities, EventCounters,
         Failure, GuardedMemory, ListLimits, LocalRange, Payload, Peer, Post, Progress, Sink,
-        TaskLists, WaitOn,
+        TaskLists, Token, WaitOn,
     },
     lacks_abilities,
     memory::{Region, RemoteRegion},
+    offload::Task,
 };
 
 /// Driver of one rank of a [`Cluster`].
@@ -96,20 +97,6 @@ impl Driver for Sim {
             }
             Command::Unwatch { token } => {
                 world.unwatch(self.rank, token);
-                true
-            }
-            Command::List { tasks, token } => world.post_list(self.rank, tasks, token),
-            Command::Cancel { token } => {
-                world.cancel(self.rank, token);
-                true
-            }
-            Command::Forget { .. } => true,
-            Command::Name { name, region } => {
-                world.name(self.rank, name, region);
-                true
-            }
-            Command::Unname { name } => {
-                world.hosts[index(self.rank)].unname(name);
                 true
             }
             Command::Withdraw { key } => {
@@ -209,6 +196,36 @@ impl EventCounters for Sim {
 impl TaskLists for Sim {
     fn list_limits(&self) -> ListLimits {
         self.lists
+    }
+
+    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+        let mut world = self.cluster.lock();
+        let taken = world.post_list(self.rank, tasks, token);
+        world.stir();
+        taken
+    }
+
+    fn cancel_lists(&mut self, token: Token) {
+        let mut world = self.cluster.lock();
+        world.cancel(self.rank, token);
+        world.stir();
+    }
+
+    /// Has nothing to release: the simulated adapter keeps nothing of lists that have begun.
+    fn forget_lists(&mut self, _token: Token) -> bool {
+        true
+    }
+
+    fn give_name(&mut self, name: u64, region: &Region) {
+        let mut world = self.cluster.lock();
+        world.name(self.rank, name, region);
+        world.stir();
+    }
+
+    fn take_back_name(&mut self, name: u64) {
+        let mut world = self.cluster.lock();
+        world.hosts[index(self.rank)].unname(name);
+        world.stir();
     }
 }
 

@@ -121,9 +121,6 @@ impl Core {
     pub(super) fn take(&mut self, command: &Command<'_>) {
         match command {
             Command::Unwatch { token } => self.watches.remove(*token),
-            Command::Cancel { token } => self.cancel_lists(*token),
-            Command::Name { name, region } => self.name(*name, region),
-            Command::Unname { name } => self.unname(*name),
             Command::Withdraw { key } => self.registrations.withdraw(*key, &mut self.exports),
             other => unreachable!("{other:?} needs room"),
         }

@@ -84,11 +84,11 @@ use self::{core::Core, rail::Rail};
 use crate::{
     driver::{
         Armed, Caps, Command, ConnectAhead, Down, Driver, DriverAbilities, EventCounters, Evidence,
-        FailureWatch, ListLimits, LocalRange, Peer, Post, Progress, Sink, TaskLists, WaitOn,
+        FailureWatch, ListLimits, LocalRange, Peer, Post, Progress, Sink, TaskLists, Token, WaitOn,
     },
     lacks_abilities,
     memory::{Region, RemoteRegion},
-    offload::TASKS_MAX,
+    offload::{TASKS_MAX, Task},
     timer::Timer,
 };
 
@@ -131,13 +131,7 @@ impl Driver for Verbs {
                 core.watch(counter, *threshold, *token);
                 true
             }
-            Command::List { tasks, token } => core.post_list(tasks, *token),
-            Command::Forget { token } => !core.tasks.touch(*token),
-            Command::Unwatch { .. }
-            | Command::Cancel { .. }
-            | Command::Name { .. }
-            | Command::Unname { .. }
-            | Command::Withdraw { .. } => {
+            Command::Unwatch { .. } | Command::Withdraw { .. } => {
                 core.take(&command);
                 true
             }
@@ -146,7 +140,7 @@ impl Driver for Verbs {
             | Command::Atomic { .. }
             | Command::Count { .. } => core.move_bytes(&command),
         };
-        if matches!(command, Command::Count { .. } | Command::List { .. }) {
+        if matches!(command, Command::Count { .. }) {
             core.listen_to_sends();
         }
         core.keep_alarm();
@@ -234,6 +228,38 @@ impl EventCounters for Verbs {
 impl TaskLists for Verbs {
     fn list_limits(&self) -> ListLimits {
         LISTS
+    }
+
+    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+        let core = self.core();
+        let taken = core.post_list(tasks, token);
+        core.listen_to_sends();
+        core.keep_alarm();
+        taken
+    }
+
+    fn cancel_lists(&mut self, token: Token) {
+        let core = self.core();
+        core.cancel_lists(token);
+        core.keep_alarm();
+    }
+
+    fn forget_lists(&mut self, token: Token) -> bool {
+        let core = self.core();
+        core.keep_alarm();
+        !core.tasks.touch(token)
+    }
+
+    fn give_name(&mut self, name: u64, region: &Region) {
+        let core = self.core();
+        core.name(name, region);
+        core.keep_alarm();
+    }
+
+    fn take_back_name(&mut self, name: u64) {
+        let core = self.core();
+        core.unname(name);
+        core.keep_alarm();
     }
 }
 

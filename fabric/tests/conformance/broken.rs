@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{
-    driver::{Command, Failure, Token},
+    driver::{Failure, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Counters, Landing, Pair, RemoteCounter, Target, Task, When},
 };
@@ -64,7 +64,7 @@ fn when(counters: &Counters, nth: usize) -> When {
 
 fn post(rank: &mut Rank, tasks: &[Task]) {
     let token = TOKEN;
-    rank.post(Command::List { tasks, token });
+    rank.post_list(tasks, token);
 }
 
 const TOKEN: Token = Token(3);

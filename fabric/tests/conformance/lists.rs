@@ -4,7 +4,7 @@ use std::sync::{Barrier, Mutex};
 
 use bytemuck::Zeroable;
 use ripstop_fabric::{
-    driver::{Command, Failure, LocalRange, Post, Token},
+    driver::{Command, Failure, LocalRange, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Counter, Counters, Landing, Pair, RemoteCounter, Target, Task, When},
 };
@@ -81,13 +81,7 @@ impl Bench {
     }
 
     pub(crate) fn post(&mut self, rank: usize, tasks: &[Task], token: u64) {
-        self.world.post(
-            rank,
-            Command::List {
-                tasks,
-                token: Token(token),
-            },
-        );
+        self.world.post_list(rank, tasks, Token(token));
     }
 
     /// Returns a task of `rank` that adds to its own counter number `nth`.
@@ -386,7 +380,7 @@ pub(crate) fn what_forgotten_lists_have_offered_is_not_taken_back(make: Make) {
     bench.count(1, 1, 1, 1);
     bench.world.settle();
     let token = Token(2);
-    bench.world.post(1, Command::Forget { token });
+    assert!(bench.world.lists(1).forget_lists(token));
     bench.world.close(0);
     bench.world.settle();
     let heard = &bench.world[1].heard;
@@ -507,10 +501,7 @@ pub(crate) fn who_sleeps_is_woken_for_its_tasks(make: Make) {
                 },
             })
             .collect();
-        rank.post(Command::List {
-            tasks: &tasks,
-            token: Token(1),
-        });
+        rank.post_list(&tasks, Token(1));
         if me == 0 {
             rank.count(0, counters.remote(), 0, 1);
         }
@@ -545,18 +536,8 @@ pub(crate) fn a_list_that_finds_no_room_is_given_back_whole(make: Make) {
     let task = bench.tick(0, bench.when(0, 0, 1), 1);
     let tasks = vec![task; room - 1];
     bench.post(0, &tasks, 1);
-    let list = Command::List {
-        tasks: &tasks[..2],
-        token: Token(2),
-    };
-    let Post::Full(Command::List {
-        tasks: back,
-        token: Token(2),
-    }) = bench.world[0].driver.post(list)
-    else {
-        panic!("there is room for one task, and it took two");
-    };
-    assert_eq!(back.len(), 2);
+    let taken = bench.world.lists(0).post_list(&tasks[..2], Token(2));
+    assert!(!taken, "there is room for one task, and it took two");
     bench.post(0, &tasks[..1], 3);
     bench.count(0, 0, 0, 1);
     bench.until(0, 1, room as u64);
@@ -571,7 +552,7 @@ pub(crate) fn lists_that_are_taken_back_begin_nothing(make: Make) {
         bench.post(0, &[task], token as u64);
     }
     for token in [1, 9].map(Token) {
-        bench.world.post(0, Command::Cancel { token });
+        bench.world.lists(0).cancel_lists(token);
         let ended = bench.world.ended(0, token);
         assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
     }
@@ -637,7 +618,7 @@ pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
             "a task began after its list had failed"
         );
         assert!(bench.world[0].heard.failed.is_empty(), "told twice");
-        bench.world.post(0, Command::Cancel { token: Token(5) });
+        bench.world.lists(0).cancel_lists(Token(5));
         let ended = bench.world.ended(0, Token(5));
         assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
     }
@@ -694,23 +675,11 @@ pub(crate) fn what_comes_before_its_name_is_given_waits_for_it(make: Make) {
     bench.world.settle();
     assert_eq!(bench.value(1, 2) + bench.value(1, 3), 0);
     let region = bench.counters[1].region().clone();
-    bench.world.post(
-        1,
-        Command::Name {
-            name,
-            region: &region,
-        },
-    );
+    bench.world.lists(1).give_name(name, &region);
     bench.until(1, 3, 5);
     assert_eq!(bench.value(1, 2), 0, "there is no place for the offer yet");
     let region = bench.regions[1].clone();
-    bench.world.post(
-        1,
-        Command::Name {
-            name: places,
-            region: &region,
-        },
-    );
+    bench.world.lists(1).give_name(places, &region);
     bench.until(1, 2, 1);
     assert!(contents(&bench.regions[1])[80..].starts_with(bytemuck::bytes_of(&landing)));
 }
@@ -720,7 +689,7 @@ pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make
     let (name, never) = (0xbeef, 0xdead);
     let region = bench.regions[1].clone();
     let region = &region;
-    bench.world.post(1, Command::Name { name, region });
+    bench.world.lists(1).give_name(name, region);
     let put = |bench: &Bench, into, token| Command::Put {
         to: peer(1),
         from: bench.part(0, 0, 8),
@@ -731,7 +700,7 @@ pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make
     let beside = put(&bench, RemoteRegion::named(1, name, LEN as u64 - 7, 8), 1);
     let ended = bench.world.one_sided(0, beside);
     assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}");
-    bench.world.post(1, Command::Unname { name });
+    bench.world.lists(1).take_back_name(name);
     bench.world.settle(); // ranks that know the name learn that it was taken back
     for (name, token) in [(name, 2), (never, 3)] {
         let early = put(&bench, RemoteRegion::named(1, name, 0, 8), token);

@@ -138,10 +138,9 @@ fn named_memory_moves() {
     let (before, after) = (0xbeef, 0xfeed);
     let mut four = Four::new(family);
     let region = &four.region.clone();
-    let named = |name| Command::Name { name, region };
-    four.world.post(1, named(before));
+    four.world.lists(1).give_name(before, region);
     four.cut(0);
-    four.world.post(1, named(after));
+    four.world.lists(1).give_name(after, region);
     for (name, token) in [(before, 1), (after, 2)] {
         let mut bytes = noise(name, 48);
         let mut put = |from, at| Command::Put {
@@ -160,7 +159,7 @@ fn named_memory_moves() {
     }
     // Memory may be unmapped after its name was taken back.
     for name in [before, after] {
-        four.world.post(1, Command::Unname { name });
+        four.world.lists(1).take_back_name(name);
     }
     let mut bytes = noise(1, 48);
     let command = Command::Put {
@@ -263,11 +262,7 @@ fn own_memory_moves_under_a_list() {
         }
     };
     let tasks: Vec<_> = (1..=TASKS).map(task).collect();
-    let list = Command::List {
-        tasks: &tasks,
-        token: Token(9),
-    };
-    four.world.post(1, list);
+    four.world.post_list(1, &tasks, Token(9));
     four.list_comes_to(&counters, EARLY);
     four.cut(0);
     four.list_comes_to(&counters, TASKS as u64);

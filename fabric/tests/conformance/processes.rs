@@ -629,11 +629,7 @@ fn a_list_ends_when_its_target_is_killed_in_the_midst_of_it() {
             .collect();
         tasks.push(put(when(0, 1)));
         let token = Token(7);
-        let list = Command::List {
-            tasks: &tasks,
-            token,
-        };
-        origin.post(list);
+        origin.post_list(&tasks, token);
         while counters.at(1).value() == 0 {
             let _busy_or_ready = origin.driver.arm();
             origin.progress();

@@ -8,9 +8,11 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Command, Down, Driver, Evidence, Failure, LocalRange, Payload, Peer, Post, Sink, Token,
+        Command, Down, Driver, Evidence, Failure, LocalRange, Payload, Peer, Post, Sink, TaskLists,
+        Token,
     },
     memory::{Region, RemoteRegion},
+    offload::Task,
     random::Random,
 };
 
@@ -151,6 +153,18 @@ impl World {
         }
     }
 
+    pub(crate) fn post_list(&mut self, rank: usize, tasks: &[Task], token: Token) {
+        while !self.lists(rank).post_list(tasks, token) {
+            self.turn();
+            self.guard.check("room for a list");
+        }
+    }
+
+    /// Returns the task lists of a rank.
+    pub(crate) fn lists(&mut self, rank: usize) -> &mut dyn TaskLists {
+        self[rank].driver.task_lists().unwrap()
+    }
+
     pub(crate) fn send(&mut self, from: usize, to: usize, header: &[u8], body: &[u8]) {
         self.post(
             from,
@@ -234,6 +248,11 @@ impl IndexMut<usize> for World {
 }
 
 impl Rank {
+    pub(crate) fn post_list(&mut self, tasks: &[Task], token: Token) {
+        let lists = self.driver.task_lists().unwrap();
+        assert!(lists.post_list(tasks, token), "there is room");
+    }
+
     /// Returns the most tasks that can wait.
     pub(crate) fn list_max(&mut self) -> usize {
         let lists = self.driver.task_lists().unwrap();

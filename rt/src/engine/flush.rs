@@ -318,7 +318,10 @@ impl Engine {
             }
             Wanted::Count { rank, counter, by } => return self.count(rank, counter, by),
             Wanted::Unname { name } => {
-                return matches!(self.driver.post(Command::Unname { name }), Post::Posted);
+                if let Some(lists) = self.driver.task_lists() {
+                    lists.take_back_name(name);
+                }
+                return true;
             }
             Wanted::Claim {
                 op,

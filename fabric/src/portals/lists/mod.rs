@@ -162,7 +162,7 @@ fn piece_max(ni: &Ni) -> usize {
 
 impl Portals {
     /// Queues a list. Returns true if there was room.
-    pub(super) fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+    pub(super) fn queue_list(&mut self, tasks: &[Task], token: Token) -> bool {
         let room = self.list_limits().triggered_max;
         assert!(room > 0, "{NO_LISTS}");
         assert!(

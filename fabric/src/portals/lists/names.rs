@@ -14,7 +14,7 @@ use super::{
 use crate::{
     driver::{Failure, Token},
     memory::{Region, WeakRegion},
-    offload::NO_NAMES,
+    offload::NO_LISTS,
 };
 
 /// Kinds of named objects.
@@ -43,7 +43,7 @@ impl Unnamed {
 impl Portals {
     /// Gives memory or counters a name.
     pub(in super::super) fn name(&mut self, name: u64, region: &Region) {
-        assert!(self.abilities.lists.is_some(), "{NO_NAMES}");
+        assert!(self.abilities.lists.is_some(), "{NO_LISTS}");
         // Counters that had the name before no longer count by it.
         self.sweep();
         if let Err(why) = self.give_name(name, region) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{FAMILIES, World};
 use crate::{
-    driver::{Armed, Command, Driver, Failure, Peer, Post, Token},
+    driver::{Armed, Command, Driver, Failure, Peer, Post, TaskLists, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Counters, RemoteCounter, Task, When},
     portals::{calls::Ni, state::REFUSALS_MAX},
@@ -22,11 +22,7 @@ impl World {
     /// Gives memory of rank 1 a name.
     fn names(&mut self) -> Region {
         let region = self.rank(1).allocate(4096).expect("memory");
-        let name = Command::Name {
-            name: NAME,
-            region: &region,
-        };
-        self.posts(1, name);
+        self.rank(1).give_name(NAME, &region);
         region
     }
 
@@ -44,11 +40,8 @@ impl World {
                 by: 1,
             },
         };
-        let command = Command::List {
-            tasks: &[task],
-            token: Token(token),
-        };
-        self.posts(1, command);
+        let taken = self.rank(1).post_list(&[task], Token(token));
+        assert!(taken, "there is room");
     }
 
     /// Posts a list at rank 1 of counts at rank 0, which has no room for them, so all must be resent. The library refuses the
@@ -73,11 +66,8 @@ impl World {
         let lists = std::mem::replace(&mut self.rank(1).peer_mut(0).address.tables.lists, NOWHERE);
         let ni = self.rank(1).ground.ni.clone();
         ni.refuse("PtlPut", "PTL_NO_SPACE", None);
-        let command = Command::List {
-            tasks: &tasks,
-            token: Token(1),
-        };
-        self.posts(1, command);
+        let taken = self.rank(1).post_list(&tasks, Token(1));
+        assert!(taken, "there is room");
         self.rank(1).peer_mut(0).address.tables.lists = lists;
         self.until(|world| world.rank(1).refusals as usize >= 2 * tasks.len());
         assert_eq!(self.heard(1).triggered, 1, "they have not begun");
@@ -105,8 +95,7 @@ fn a_name_that_finds_no_room_is_given_when_there_is_some() {
         let region = world.rank(1).allocate(4096).expect("memory");
         ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
         let region = &region;
-        let name = Command::Name { name: NAME, region };
-        world.posts(1, name);
+        world.rank(1).give_name(NAME, region);
         let own = world.rank(0).allocate(64).expect("memory");
         let put = Command::Put {
             to: Peer(1),
@@ -132,15 +121,11 @@ fn lists_end_with_advice_as_long_as_a_name_has_no_room() {
         let mut world = World::new("sandia42", 2);
         let counters = Counters::for_tasks(world.rank(1), 2).expect("memory");
         let region = world.names();
-        world.posts(1, Command::Unname { name: NAME });
+        world.rank(1).take_back_name(NAME);
         let ni = world.rank(1).ground.ni.clone();
         world.lists(&counters, 9, 1);
         ni.refuse("PtlMEAppend", code, None);
-        let name = Command::Name {
-            name: NAME,
-            region: &region,
-        };
-        world.posts(1, name);
+        world.rank(1).give_name(NAME, &region);
         if code == "PTL_NO_SPACE" {
             (0..REFUSALS_MAX - 2).for_each(|_| world.rank(1).name_again());
             assert!(world.rank(1).lists.wait(), "too early");
@@ -166,15 +151,15 @@ fn lists_end_as_long_as_a_name_is_to_be_given_that_no_bits_say() {
     for region in [counters.region(), &region] {
         let name = TOO_LONG;
         world.lists(&counters, 9, 1);
-        world.posts(1, Command::Name { name, region });
+        world.rank(1).give_name(name, region);
         world.until(|world| !world.heard(1).ended.is_empty());
         let ended = world.heard(1).ended.pop();
         let Some((1, Err(Failure::Transport(why)))) = ended else {
             panic!("{ended:?}");
         };
         assert!(why.to_string().contains("fewer"), "{why}");
-        world.posts(1, Command::Unname { name });
-        world.posts(1, Command::Cancel { token: Token(1) });
+        world.rank(1).take_back_name(name);
+        world.rank(1).cancel_lists(Token(1));
         world.until(|world| world.heard(1).ended.pop().is_some());
     }
     world.lists(&counters, 0, 3);
@@ -188,11 +173,7 @@ fn a_list_whose_count_is_to_be_sent_again_ends_as_long_as_a_name_has_no_room() {
         let ni = world.counts_in_vain(1);
         let region = world.rank(1).allocate(4096).expect("memory");
         ni.refuse("PtlMEAppend", "PTL_LIST_TOO_LONG", None);
-        let name = Command::Name {
-            name: NAME,
-            region: &region,
-        };
-        world.posts(1, name);
+        world.rank(1).give_name(NAME, &region);
         world.advises(1);
     }
 }
@@ -218,11 +199,7 @@ fn who_sleeps_does_not_wait_for_ever_for_a_name_to_find_room() {
     let ni = world.rank(1).ground.ni.clone();
     world.lists(&counters, 9, 1);
     ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
-    let name = Command::Name {
-        name: NAME,
-        region: &region,
-    };
-    world.posts(1, name);
+    world.rank(1).give_name(NAME, &region);
     while world.heard(1).ended.is_empty() {
         world.rests(1);
     }

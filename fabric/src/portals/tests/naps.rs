@@ -2,7 +2,7 @@
 
 use super::{FAMILIES, World};
 use crate::{
-    driver::{Armed, Command, Down, Driver, Failure, Peer, Post, Token},
+    driver::{Armed, Command, Down, Driver, Failure, Peer, Post, TaskLists, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Counter, Counters, Task, When},
     portals::{Compat, PortalsConfig, Pscom, state::REFUSALS_MAX},
@@ -73,11 +73,8 @@ impl World {
                 by,
             },
         };
-        let list = Command::List {
-            tasks: &[task],
-            token: Token(1),
-        };
-        self.takes(0, list);
+        let taken = self.rank(0).post_list(&[task], Token(1));
+        assert!(taken, "there is room");
     }
 }
 
@@ -138,11 +135,7 @@ fn who_waits_for_a_name_that_a_peer_has_not_given_sleeps() {
         let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(64).expect("memory"));
         world.gets(RemoteRegion::named(1, NAME, 0, 8), &own, 8);
         world.naps(0);
-        let name = Command::Name {
-            name: NAME,
-            region: &there,
-        };
-        world.takes(1, name);
+        world.rank(1).give_name(NAME, &there);
         // Only the timer wakes the rank.
         while world.heard(0).ended.is_empty() {
             world.rests(0);
@@ -237,11 +230,8 @@ fn counts_at(world: &mut World, own: &Counters, theirs: &Counters, tasks: u64) {
         },
     };
     let tasks: Vec<_> = (0..tasks).map(task).collect();
-    let list = Command::List {
-        tasks: &tasks,
-        token: Token(1),
-    };
-    world.takes(0, list);
+    let taken = world.rank(0).post_list(&tasks, Token(1));
+    assert!(taken, "there is room");
 }
 
 #[test]
@@ -290,7 +280,7 @@ fn a_list_that_finds_no_room_can_be_taken_back() {
     ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
     counts_at(&mut world, &own, &theirs, 2);
     world.turn(0);
-    world.takes(0, Command::Cancel { token: Token(1) });
+    world.rank(0).cancel_lists(Token(1));
     world.until(|world| !world.heard(0).ended.is_empty());
     let ended = &world.heard(0).ended;
     assert!(

@@ -4,17 +4,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{FAMILIES, PATIENCE, World};
 use crate::{
-    driver::{Armed, Command, Down, Driver, Failure, Peer, Post, Token, WaitOn},
+    driver::{Armed, Down, Driver, Failure, Peer, TaskLists, Token, WaitOn},
     offload::{Action, Counters, Landing, Pair, Task, When},
 };
 
 impl World {
     fn posts_list(&mut self, rank: usize, task: Task) {
-        let command = Command::List {
-            tasks: &[task],
-            token: Token(1),
-        };
-        assert!(matches!(self.rank(rank).post(command), Post::Posted));
+        assert!(self.rank(rank).post_list(&[task], Token(1)));
     }
 
     /// Lets a rank sleep until its timer ends, and make a turn. Returns how often it was woken for other reasons before.

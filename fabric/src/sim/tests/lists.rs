@@ -5,7 +5,7 @@ use super::{
     times::odd_model,
 };
 use crate::{
-    driver::{Command, Driver, Peer, TaskLists, Token},
+    driver::{Driver, Peer, TaskLists, Token},
     offload::{Action, Counter, Counters, Target, Task, When},
     sim::Model,
 };
@@ -44,10 +44,7 @@ fn copies(len: usize, posts: [bool; 2]) -> ([u64; 2], [u64; 2], u64) {
                 done: None,
             };
             let tasks = vec![at_once(&counters.at(0), copy); TASKS];
-            rank.post(Command::List {
-                tasks: &tasks,
-                token: Token(7),
-            });
+            assert!(rank.driver.post_list(&tasks, Token(7)));
             posted[me] = rank.now();
         } else if rank.heard.contains(&Heard::Triggered(7)) && heard[me] == 0 {
             heard[me] = rank.now();
@@ -126,10 +123,10 @@ fn what_a_list_puts_within_a_node_goes_through_the_adapter() {
         target,
         done,
     };
-    near.post(Command::List {
-        tasks: &[at_once(&counters.at(0), put)],
-        token: Token(7),
-    });
+    assert!(
+        near.driver
+            .post_list(&[at_once(&counters.at(0), put)], Token(7))
+    );
     let posted = near.now();
     let calls = model().host.send_ns * (1 + 3 + 1);
     assert_eq!(posted, calls, "the host copies nothing");

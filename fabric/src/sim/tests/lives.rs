@@ -7,7 +7,7 @@ use super::{
     times::odd_model,
 };
 use crate::{
-    driver::{AtomicOp, Command, Down, Driver, Peer, Token},
+    driver::{AtomicOp, Command, Down, Driver, Peer, TaskLists, Token},
     memory::Region,
     offload::{Action, Counters, Target, Task, When},
     sim::{Cluster, Config, Model, Step},
@@ -295,14 +295,11 @@ fn what_a_killed_rank_takes_back_or_watches_is_nothing_any_more() {
             by: 1,
         },
     };
-    rank.post(Command::List {
-        tasks: &[task],
-        token,
-    });
+    assert!(rank.driver.post_list(&[task], token));
     // Its adapter has the task in flight now.
     stage.cluster.kill(0);
     let rank = stage.ranks[0].as_mut().unwrap();
-    rank.post(Command::Cancel { token });
+    rank.driver.cancel_lists(token);
     rank.post(Command::Watch {
         counter: &counter,
         threshold: 1,
@@ -358,10 +355,7 @@ fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
             done: None,
         },
     };
-    near.post(Command::List {
-        tasks: &[put(), put(), put()],
-        token: Token(7),
-    });
+    assert!(near.driver.post_list(&[put(), put(), put()], Token(7)));
     let mut done = false;
     stage.run(|rank| match rank.me {
         2 if rank.now() < 2000 => Some(2000),

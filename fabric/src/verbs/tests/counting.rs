@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Command, Driver, GUARD, Peer, Post, Ranks, Token};
+use crate::driver::TaskLists;
 use crate::{
     driver::Down,
     memory::RemoteRegion,
@@ -37,14 +38,12 @@ fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_roo
         then: Action::Count { to, counter, by },
     };
     let (tasks, token) = (&(0..TASKS).map(task).collect::<Vec<_>>()[..], Token(1));
-    let posted = ranks.all[0].post(Command::List { tasks, token });
-    assert!(matches!(posted, Post::Posted));
+    assert!(ranks.all[0].post_list(tasks, token));
     let mut core = ranks.all[0].core.take().unwrap();
     assert!(core.tasks.are_stuck(1));
     core.begin_close(Down::Finished);
     let (name, region) = (NAME, there.region());
-    let given = ranks.all[1].post(Command::Name { name, region });
-    assert!(matches!(given, Post::Posted));
+    ranks.all[1].give_name(name, region);
     while !core.finish(Duration::from_millis(1)) {
         ranks.turn_all_the_same(1);
     }
@@ -73,8 +72,7 @@ fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
         ranks.until(|ranks| all(ranks) == [1, heard + 1]);
         assert_eq!(there.at(1).value(), 0);
         let (name, region) = (NAME, there.region());
-        let given = ranks.all[1].post(Command::Name { name, region });
-        assert!(matches!(given, Post::Posted));
+        ranks.all[1].give_name(name, region);
         ranks.until(|_| there.at(1).value() == 5);
         assert_eq!(ranks.core(0).link_or_new(1).counts, 0);
         ranks.say(0, 1);
@@ -91,12 +89,10 @@ fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
     let there = Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
     let (name, region) = (NAME, there.region());
     let to_name = |ranks: &mut Ranks| {
-        let given = ranks.all[1].post(Command::Name { name, region });
-        assert!(matches!(given, Post::Posted));
+        ranks.all[1].give_name(name, region);
     };
     to_name(&mut ranks);
-    let taken_back = ranks.all[1].post(Command::Unname { name });
-    assert!(matches!(taken_back, Post::Posted));
+    ranks.all[1].take_back_name(name);
     let from = ranks.all[0].allocate(8).unwrap();
     let put = Command::Put {
         to: Peer(1),
@@ -131,9 +127,8 @@ fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
         let mut ranks = Ranks::met();
         let there = Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
         let (name, region) = (NAME, there.region());
-        let name = Command::Name { name, region };
         if early {
-            assert!(matches!(ranks.all[1].post(name), Post::Posted));
+            ranks.all[1].give_name(name, region);
         }
         let (to, counter, by) = (Peer(1), RemoteCounter::named(1, NAME, 0), 7);
         let count = Command::Count { to, counter, by };
@@ -142,8 +137,7 @@ fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
         core.begin_close(Down::Finished);
         assert!(!core.finish(Duration::from_millis(1)), "nobody answers");
         if !early {
-            let name = Command::Name { name: NAME, region };
-            assert!(matches!(ranks.all[1].post(name), Post::Posted));
+            ranks.all[1].give_name(name, region);
         }
         while !core.finish(Duration::from_millis(1)) {
             ranks.turn_all_the_same(1);

@@ -2,7 +2,7 @@
 //! that was given back.
 
 use ripstop_fabric::{
-    driver::{Command, Down, Failure, Token},
+    driver::{Down, Failure, Token},
     memory::Region,
     offload::{Action, Target, Task},
     verbs::Port,
@@ -253,7 +253,7 @@ impl Pair {
         self.bench.world.until("the end of a peer", |world| {
             world[rank].heard.down == [(peer(1 - rank), Down::Failed)]
         });
-        self.bench.world.post(rank, Command::Cancel { token: TICK });
+        self.bench.world.lists(rank).cancel_lists(TICK);
         let ended = self.bench.world.ended(rank, TICK);
         assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
         assert!(self.bench.world[rank].heard.triggered.is_empty());

@@ -123,20 +123,11 @@ impl Driver for Adapter {
 
     fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
         match command {
-            Command::List { tasks, token } => {
-                self.lists.push(token);
-                tasks.iter().for_each(|task| self.refuse(task, token));
-            }
             Command::Withdraw { .. } => self.open.lock().unwrap()[1] += 1,
-            Command::Cancel { token } => self.told.push_back((token, Failure::Cancelled)),
-            Command::Forget { .. } if self.script.lock().unwrap().moves => {
-                return Post::Full(command);
-            }
             Command::Watch { counter, .. } => {
                 self.script.lock().unwrap().watched.push(counter.clone());
                 return self.inner.post(command);
             }
-            Command::Name { .. } | Command::Unname { .. } | Command::Forget { .. } => {}
             other => return self.inner.post(other),
         }
         Post::Posted
@@ -221,6 +212,24 @@ impl TaskLists for Adapter {
             combine_max: 0,
         }
     }
+
+    fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+        self.lists.push(token);
+        tasks.iter().for_each(|task| self.refuse(task, token));
+        true
+    }
+
+    fn cancel_lists(&mut self, token: Token) {
+        self.told.push_back((token, Failure::Cancelled));
+    }
+
+    fn forget_lists(&mut self, _token: Token) -> bool {
+        !self.script.lock().unwrap().moves
+    }
+
+    fn give_name(&mut self, _name: u64, _region: &Region) {}
+
+    fn take_back_name(&mut self, _name: u64) {}
 }
 
 /// Two ranks, of which the first should send a block to the second.

@@ -279,7 +279,9 @@ impl Posted {
     pub(crate) fn cancel(&mut self, driver: &mut dyn Driver) {
         for family in FAMILIES {
             let token = self.token_of(family);
-            take(driver, Command::Cancel { token });
+            if let Some(lists) = driver.task_lists() {
+                lists.cancel_lists(token);
+            }
         }
         for code in self.watched.drain(..) {
             let token = Token(self.token | u64::from(code));
@@ -291,10 +293,12 @@ impl Posted {
     /// Forgets the program at the driver, because all its tasks have ended. Returns false if the driver knows of tasks
     /// that have not.
     fn forget(&self, driver: &mut dyn Driver) -> bool {
-        FAMILIES.into_iter().all(|family| {
-            let token = self.token_of(family);
-            matches!(driver.post(Command::Forget { token }), Post::Posted)
-        })
+        let Some(lists) = driver.task_lists() else {
+            return true;
+        };
+        FAMILIES
+            .into_iter()
+            .all(|family| lists.forget_lists(self.token_of(family)))
     }
 
     /// Returns the keys that are open while the program is in flight.
@@ -472,7 +476,8 @@ fn unmet(task: &Task) -> impl Iterator<Item = &When> {
 
 /// Posts tasks. Returns true if there was room.
 fn post(driver: &mut dyn Driver, tasks: &[Task], token: Token) -> bool {
-    matches!(driver.post(Command::List { tasks, token }), Post::Posted)
+    let lists = driver.task_lists();
+    lists.is_some_and(|lists| lists.post_list(tasks, token))
 }
 
 /// Posts a command that a driver always accepts.
@@ -480,6 +485,6 @@ fn take(driver: &mut dyn Driver, command: Command<'_>) {
     let posted = driver.post(command);
     debug_assert!(
         matches!(posted, Post::Posted),
-        "names, watches and their ends need no room"
+        "watches and their ends need no room"
     );
 }

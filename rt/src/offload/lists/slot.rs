@@ -3,12 +3,12 @@
 use std::io;
 
 use ripstop_fabric::{
-    driver::{Command, Driver},
+    driver::Driver,
     memory::{Region, RemoteRegion},
     offload::{Counters, Landing, Pair},
 };
 
-use super::{Posted, take};
+use super::Posted;
 use crate::{
     group::{Group, WorldRank},
     offload::lower::{Lane, Lanes},
@@ -68,8 +68,9 @@ impl Slot {
         let all = group.len() * usize::try_from(lanes.count()).unwrap_or(usize::MAX);
         let counters = Counters::for_tasks(driver, all)?;
         let places = driver.allocate(all * LANDING_LEN)?;
-        for (name, region) in [(name, counters.region()), (name | 1, &places)] {
-            take(driver, Command::Name { name, region });
+        if let Some(lists) = driver.task_lists() {
+            lists.give_name(name, counters.region());
+            lists.give_name(name | 1, &places);
         }
         Ok(Self {
             me: group.local_of(world).unwrap_or_default(),
