@@ -13,3 +13,4 @@ mod one_sided;
 mod operations;
 mod simulation;
 mod testing;
+mod writing_a_driver;

@@ -1,0 +1,387 @@
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use ripstop::fabric::{
+    driver::{
+        AbilitySummary, Armed, Caps, Command, Cost, Down, Driver, DriverAbilities, Failure,
+        LocalRange, Payload, Peer, Post, Prepared, Progress, Sink, Token, WaitOn,
+    },
+    lacks_abilities,
+    memory::{Region, RemoteRegion},
+};
+
+// ANCHOR: state
+/// A rank of a world in one process.
+#[derive(Debug)]
+struct Corridor {
+    me: Peer,
+    caps: Caps,
+    /// By rank: what waits for that rank.
+    doors: Vec<Arc<Letterbox>>,
+}
+
+/// What waits for one rank.
+#[derive(Debug)]
+struct Letterbox {
+    inside: Mutex<Inside>,
+    /// Readable when the owner must wake up.
+    bell: Arc<OwnedFd>,
+    ring: UnixStream,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    letters: VecDeque<Letter>,
+    armed: bool,
+    rung: bool,
+    /// Ranks that found no room since the last turn of the owner.
+    refused: Vec<Peer>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Letter {
+    Message(Peer, Vec<u8>, Vec<u8>),
+    Down(Peer, Down),
+    /// A letterbox that was full has room again.
+    Room,
+}
+// ANCHOR_END: state
+
+// ANCHOR: messages
+impl Driver for Corridor {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        let Command::Message { to, header, body } = command else {
+            panic!("`Caps` say that there are only messages");
+        };
+        // The caller may reuse its memory when this returns, so the bytes are copied.
+        let letter = Letter::Message(self.me, header.to_vec(), body.to_vec());
+        if self.doors[to.0 as usize].put(letter, Some(self.me)) {
+            Post::Posted
+        } else {
+            Post::Full(command)
+        }
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        let own = Arc::clone(&self.doors[self.me.0 as usize]);
+        own.disarm();
+        let mut events = 0;
+        while events < budget
+            && let Some(letter) = own.take()
+        {
+            // The letterbox is not locked here, so that peers can post meanwhile.
+            match letter {
+                Letter::Message(from, header, body) => {
+                    sink.message(from, &header, Payload::from_slice(&body));
+                }
+                Letter::Down(peer, how) => sink.peer_down(peer, how),
+                Letter::Room => {}
+            }
+            events += 1;
+        }
+        // Room is an event: a rank that was refused may be asleep.
+        let refused = std::mem::take(&mut own.lock().refused);
+        for peer in refused {
+            self.doors[peer.0 as usize].put(Letter::Room, None);
+        }
+        Progress { events }
+    }
+    // ANCHOR_END: messages
+
+    // ANCHOR: sleep
+    fn arm(&mut self) -> Armed {
+        let mut inside = self.doors[self.me.0 as usize].lock();
+        inside.armed = inside.letters.is_empty();
+        if inside.armed {
+            Armed::Ready
+        } else {
+            Armed::Busy
+        }
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        vec![WaitOn::Fd(Arc::clone(&self.doors[self.me.0 as usize].bell))]
+    }
+    // ANCHOR_END: sleep
+
+    // ANCHOR: memory
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        Region::create("corridor", len, true)
+    }
+
+    fn expose(&mut self, _range: LocalRange) -> Option<RemoteRegion> {
+        None // no peer reaches memory here
+    }
+    // ANCHOR_END: memory
+
+    // ANCHOR: peers
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+
+    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
+        how.unwrap_or(Down::Failed)
+    }
+}
+
+impl Drop for Corridor {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() {
+            Down::Failed
+        } else {
+            Down::Finished
+        };
+        self.doors[self.me.0 as usize].close();
+        for door in &self.doors {
+            door.put(Letter::Down(self.me, how), None);
+        }
+    }
+}
+// ANCHOR_END: peers
+
+// ANCHOR: abilities
+impl DriverAbilities for Corridor {
+    lacks_abilities! {
+        event_counters, task_lists, tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch,
+        guarded_memory,
+    }
+}
+// ANCHOR_END: abilities
+
+// ANCHOR: letterbox
+impl Letterbox {
+    /// Adds a letter, and wakes the owner if it sleeps. Returns false if there is no room for a message of `sender`, which is
+    /// woken when there is some.
+    fn put(&self, letter: Letter, sender: Option<Peer>) -> bool {
+        let mut inside = self.lock();
+        if inside.closed {
+            return true; // for a peer that is down: dropped, not refused
+        }
+        if let Some(sender) = sender
+            && inside.letters.len() >= ROOM
+        {
+            inside.refused.push(sender);
+            return false;
+        }
+        inside.letters.push_back(letter);
+        if std::mem::take(&mut inside.armed) {
+            inside.rung = (&self.ring).write(&[1]).is_ok();
+        }
+        true
+    }
+
+    /// Ends the wake-up that `arm` asked for.
+    fn disarm(&self) {
+        let mut inside = self.lock();
+        inside.armed = false;
+        if std::mem::take(&mut inside.rung) {
+            let drained = self.bell.try_clone().map(UnixStream::from);
+            drained.and_then(|mut bell| bell.read(&mut [0])).ok();
+        }
+    }
+    // ANCHOR_END: letterbox
+
+    fn new() -> io::Result<Self> {
+        let (bell, ring) = UnixStream::pair()?;
+        Ok(Self {
+            inside: Mutex::default(),
+            bell: Arc::new(bell.into()),
+            ring,
+        })
+    }
+
+    fn take(&self) -> Option<Letter> {
+        self.lock().letters.pop_front()
+    }
+
+    fn close(&self) {
+        let mut inside = self.lock();
+        inside.closed = true;
+        inside.letters.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// ANCHOR: prepared
+/// A rank that peers can find, and that does not know them yet.
+#[derive(Debug)]
+struct PreparedCorridor {
+    me: u32,
+    caps: Caps,
+    own: Arc<Letterbox>,
+}
+
+impl Prepared for PreparedCorridor {
+    /// Returns the place of the own letterbox in a table of this process. A network would return a port or a queue pair.
+    fn address(&self) -> Vec<u8> {
+        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        table.push(Arc::clone(&self.own));
+        (table.len() - 1).to_le_bytes().to_vec()
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        vec![WaitOn::Fd(Arc::clone(&self.own.bell))]
+    }
+
+    fn abilities(&self) -> AbilitySummary {
+        AbilitySummary::default()
+    }
+
+    fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
+        let doors = addresses.iter().zip(0..).map(|(address, rank)| {
+            find(address).ok_or_else(|| {
+                let why = format!("rank {rank} has the address {address:?}, which is none");
+                io::Error::new(io::ErrorKind::InvalidInput, why)
+            })
+        });
+        Ok(Box::new(Corridor {
+            me: Peer(self.me),
+            doors: doors.collect::<io::Result<_>>()?,
+            caps: self.caps,
+        }))
+    }
+}
+// ANCHOR_END: prepared
+
+static TABLE: Mutex<Vec<Arc<Letterbox>>> = Mutex::new(Vec::new());
+
+fn find(address: &[u8]) -> Option<Arc<Letterbox>> {
+    let place = usize::from_le_bytes(address.try_into().ok()?);
+    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    table.get(place).cloned()
+}
+
+// ANCHOR: caps
+fn caps() -> Caps {
+    Caps {
+        name: "corridor",
+        inline_max: 64,
+        header_max: 128,
+        body_max: 64 << 10,
+        ordered: true,
+        reliable: true,
+        detects_death: true,
+        one_sided: false,
+        atomics: false,
+        by_processor: false,
+        any_memory: Err("a corridor carries messages only".to_owned()),
+        pins_exposed: false,
+        lanes: 1,
+        cost: COST,
+    }
+}
+// ANCHOR_END: caps
+
+const COST: Cost = Cost {
+    send_ns: 100.0,
+    recv_ns: 100.0,
+    latency_ns: 100.0,
+    copy_ns_per_kib: 50.0,
+    message_ns_per_kib: 100.0,
+    get_ns: 100.0,
+    get_ns_per_kib: 50.0,
+    put_ns: 100.0,
+    put_ns_per_kib: 50.0,
+    expose_ns: 100.0,
+};
+
+/// Most letters in a letterbox.
+const ROOM: usize = 4;
+
+#[derive(Default)]
+struct Heard {
+    messages: Vec<Vec<u8>>,
+    down: Vec<(Peer, Down)>,
+}
+
+impl Sink for Heard {
+    fn message(&mut self, _from: Peer, header: &[u8], body: Payload<'_>) {
+        self.messages.push([header, &body.to_vec()].concat());
+    }
+
+    fn complete(&mut self, _token: Token) {}
+    fn fetched(&mut self, _token: Token, _old: u64) {}
+    fn failed(&mut self, _token: Token, _why: Failure) {}
+    fn reached(&mut self, _token: Token) {}
+    fn triggered(&mut self, _token: Token) {}
+
+    fn peer_down(&mut self, peer: Peer, why: Down) {
+        self.down.push((peer, why));
+    }
+}
+
+fn world() -> io::Result<[Box<dyn Driver>; 2]> {
+    let entrance = |me| -> io::Result<_> {
+        let (caps, own) = (caps(), Arc::new(Letterbox::new()?));
+        Ok(Box::new(PreparedCorridor { me, caps, own }))
+    };
+    let (first, second) = (entrance(0)?, entrance(1)?);
+    let addresses = [first.address(), second.address()];
+    Ok([first.connect(&addresses)?, second.connect(&addresses)?])
+}
+
+fn letter<'a>(header: &'a [u8]) -> Command<'a> {
+    Command::Message {
+        to: Peer(1),
+        header,
+        body: b"!",
+    }
+}
+
+#[test]
+fn a_message_wakes_its_receiver_and_the_end_comes_after_it() -> io::Result<()> {
+    let [mut sender, mut receiver] = world()?;
+    let mut heard = Heard::default();
+    assert_eq!(receiver.arm(), Armed::Ready);
+    assert!(matches!(sender.post(letter(b"hello")), Post::Posted));
+    assert_eq!(receiver.arm(), Armed::Busy);
+    drop(sender);
+    assert_eq!(receiver.progress(8, &mut heard).events, 2);
+    assert_eq!(heard.messages, [b"hello!"]);
+    assert_eq!(heard.down, [(Peer(0), Down::Finished)]);
+    assert!(receiver.failure_watch().is_none());
+    Ok(())
+}
+
+#[test]
+fn room_wakes_a_sender_that_was_refused() -> io::Result<()> {
+    let [mut sender, mut receiver] = world()?;
+    for _ in 0..ROOM {
+        assert!(matches!(sender.post(letter(b"")), Post::Posted));
+    }
+    assert!(matches!(sender.post(letter(b"")), Post::Full(_)));
+    assert_eq!(sender.arm(), Armed::Ready);
+    let mut heard = Heard::default();
+    let _turn = receiver.progress(8, &mut heard);
+    assert_eq!((heard.messages.len(), sender.arm()), (ROOM, Armed::Busy));
+    assert!(matches!(sender.post(letter(b"")), Post::Posted));
+    Ok(())
+}
+
+#[test]
+fn an_address_of_no_rank_is_refused_with_its_rank() -> io::Result<()> {
+    let own = Arc::new(Letterbox::new()?);
+    let entrance = Box::new(PreparedCorridor {
+        me: 0,
+        caps: caps(),
+        own,
+    });
+    let addresses = [entrance.address(), vec![1]];
+    let why = entrance.connect(&addresses).expect_err("no address");
+    assert!(why.to_string().contains("rank 1"), "{why}");
+    Ok(())
+}
