@@ -178,7 +178,7 @@ pub trait Prepared: Send + fmt::Debug {
     /// Returns what the connected driver's [`wait_on`](Driver::wait_on) will return.
     fn wait_on(&self) -> Vec<WaitOn>;
 
-    /// Returns the abilities that the connected driver will have.
+    /// Returns the abilities that the connected driver will have, neither more nor fewer.
     fn abilities(&self) -> AbilitySummary;
 
     /// Connects, and returns the driver. `addresses` has one entry per rank, in rank order, and includes this rank.

@@ -173,6 +173,24 @@ fn a_neighbour_that_the_network_has_lost_has_failed_and_says_nothing_more() {
 }
 
 #[test]
+fn a_neighbour_that_the_caller_gives_up_hears_of_it_and_is_not_heard_any_more() {
+    let (mut world, _far, near) = apart();
+    let mut neighbour = Rank::new(Peer(1), Box::new(near));
+    neighbour.send(0, b"before", b"");
+    world.hears(0, 1);
+    let how = world[0].driver.give_up(peer(1), Some(Down::Failed));
+    assert_eq!(how, Down::Failed);
+    neighbour.send(0, b"after", b"");
+    world.settle();
+    neighbour.until("the word of it", |heard| {
+        heard.down == [(Peer(0), Down::Failed)]
+    });
+    world.settle();
+    assert_eq!(world[0].heard.messages.len(), 1);
+    assert!(world[0].heard.down.is_empty(), "the caller knows");
+}
+
+#[test]
 fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
     let (mut world, far, near) = apart();
     let mut neighbour = Rank::new(Peer(1), Box::new(near));
