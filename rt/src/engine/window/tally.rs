@@ -105,9 +105,7 @@ impl Pool {
             .as_ref()
             .is_none_or(|block| block.len() <= self.used)
         {
-            if driver.event_counters().is_none() {
-                return None;
-            }
+            driver.event_counters()?;
             // Without memory for counters, windows use notes and have no fences.
             let block = Counters::new(driver, BLOCK).ok()?;
             self.stride = if driver.mapped_memory().is_some() {
