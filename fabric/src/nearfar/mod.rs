@@ -284,6 +284,9 @@ impl Driver for NearFar {
 }
 
 /// The network's driver does what adapters do by themselves, and shared memory has the slots.
+///
+/// Of shared memory, counters and mapped memory are not passed on: memory for peers is allocated by the network's driver, so that
+/// all ranks reach it. Of the network's driver, slots are not passed on, because each rank has one kind of slots.
 impl DriverAbilities for NearFar {
     passes_abilities! { far: event_counters, task_lists, guarded_memory, mapped_memory }
 
