@@ -275,6 +275,8 @@ fn caps() -> Caps {
         ordered: true,
         reliable: true,
         detects_death: true,
+        shares_memory: false,
+        eager_max: None,
         one_sided: false,
         atomics: false,
         by_processor: false,
