@@ -9,8 +9,8 @@ use ripstop_rt::internal::{
 
 use crate::{
     Tuning,
-    around::Around,
-    ask::{Ask, Made, Verb},
+    neighborhood_key::Around,
+    call_spec::{Ask, Made, Verb},
     plan::{Order, Place},
     tuning::AUTO,
 };
@@ -216,7 +216,7 @@ mod tests {
     use super::{Cache, Caller, ENTRIES_MAX, NUMBERS_IN_A_STEP, STEPS_MAX};
     use crate::{
         Tuning,
-        ask::{Ask, Made, Verb},
+        call_spec::{Ask, Made, Verb},
         cost::{LogGP, Machine},
         plan::Place,
         tuning::Guide,

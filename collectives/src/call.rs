@@ -13,7 +13,7 @@ use ripstop_rt::{
 
 use crate::{
     CollectiveOp, Tuning,
-    ask::Ask,
+    call_spec::Ask,
     cache::{Cache, Caller, Ready},
     op::Home,
     plan::{Nodes, Place},

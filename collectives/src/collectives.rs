@@ -7,7 +7,7 @@ use ripstop_rt::{
 
 use crate::{
     Graph, Tuned, Tuning,
-    ask::{Ask, Verb},
+    call_spec::{Ask, Verb},
     blocks::AllToAllOp,
     op::{
         BarrierOp, ExchangeOp, FreshAtOp, FreshOp, InPlaceOp, ReduceFreshAtOp, ReduceFreshOp,

@@ -9,7 +9,7 @@ use ripstop_rt::{
 
 use crate::{
     Edges, Neighborhood,
-    ask::{Ask, Verb},
+    call_spec::{Ask, Verb},
     call::Call,
     op::{BarrierOp, Fresh, FreshOp, Nothing},
     plan::Pairing,

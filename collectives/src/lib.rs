@@ -5,8 +5,8 @@
 //! with the [same bits](reproducible) for every plan.
 #![forbid(unsafe_code)]
 
-mod around;
-mod ask;
+mod neighborhood_key;
+mod call_spec;
 mod blocks;
 mod cache;
 mod call;
@@ -15,7 +15,7 @@ mod collectives;
 pub mod cost;
 mod graph;
 mod lower;
-mod neighbourhood;
+mod neighborhood;
 pub mod op;
 pub mod persistent;
 pub mod plan;
@@ -30,7 +30,7 @@ pub use self::{
     collectives::Collectives,
     graph::Graph,
     lower::lower,
-    neighbourhood::{Edges, Neighborhood},
+    neighborhood::{Edges, Neighborhood},
     op::{CollectiveOp, ReductionOp},
     ragged::RaggedOp,
     reduction::{Reduction, ReproducibleSum},

@@ -19,7 +19,7 @@ use ripstop_rt::{
 
 use crate::{
     Collectives, Reduction,
-    ask::{Ask, Verb},
+    call_spec::{Ask, Verb},
     cache::Ready,
     call::{Call, ready},
     op::{CollectiveOp, Nothing},

@@ -14,7 +14,7 @@ use ripstop_rt::{
 
 use crate::{
     Collectives, Tuning,
-    ask::{Ask, Verb},
+    call_spec::{Ask, Verb},
     call::{Call, Later},
     op::{Fresh, FreshAt, InPlace, InPlaceOp},
 };

@@ -8,7 +8,7 @@ use ripstop_rt::{
 
 use crate::{
     Collectives,
-    ask::Ask,
+    call_spec::Ask,
     blocks::{AllToAllOp, ByBlocks},
     call::Call,
     op::{

@@ -18,7 +18,7 @@ use ripstop_rt::{
     },
 };
 
-use crate::{limit::Limit, operations::operations};
+use crate::{time_limit::Limit, operations::operations};
 
 /// Waits for targets to post, and resolves to an [`Access`].
 ///

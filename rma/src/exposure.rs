@@ -13,7 +13,7 @@ use ripstop_rt::{
     internal::{ErrorInternals, onesided::Port},
 };
 
-use crate::{Start, limit::Limit};
+use crate::{Start, time_limit::Limit};
 
 /// An exposure epoch: this rank's memory is open to the named origins.
 ///

@@ -94,7 +94,7 @@
 mod access;
 mod exposure;
 mod fence;
-mod limit;
+mod time_limit;
 mod operations;
 mod passive;
 mod window;

@@ -11,8 +11,8 @@ use std::{
 use ripstop_fabric::{
     counters::Counters,
     driver::{Driver, Prepared},
-    late::Late,
-    nearfar::{NearFar, NearFarConfig},
+    deferred::Late,
+    hierarchical::{NearFar, NearFarConfig},
     provider::{DriverEndpoint, JobPlace, OpenRequest, OpenedDriver, ProviderReach},
     registry::FabricSelection,
     shm::{Board, Node, Processes, Wake},

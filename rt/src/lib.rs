@@ -15,7 +15,7 @@ mod group;
 mod heap;
 #[doc(hidden)]
 pub mod internal;
-mod leaving;
+mod last_calls;
 mod lock;
 mod offload;
 mod onesided;
@@ -29,7 +29,7 @@ mod shared;
 pub mod sim;
 mod sync;
 mod threads;
-mod ways;
+mod topology;
 
 /// Returns a text about what io_uring can do on this machine, or the reason why it does not work and what would help.
 ///

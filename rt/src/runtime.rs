@@ -28,12 +28,12 @@ use crate::{
     executor,
     fabrics::{self, Opening},
     group::WorldRank,
-    leaving,
+    last_calls,
     offload::MOVED_MAX,
     reactor::{self, Agent, Backend},
     settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
     shared::{Choices, Parts, Place, Shared, Sleeps},
-    ways::Ways,
+    topology::Ways,
 };
 
 /// One rank of a job. There is no global state, so a process may hold several.
@@ -194,7 +194,7 @@ impl Runtime {
 
     /// Ends this rank without closing. Peers see the process end, and operations that wait for this rank fail with `PeerFailed`.
     pub(crate) fn abandon(self) {
-        leaving::pass_news_on(&self.shared);
+        last_calls::pass_news_on(&self.shared);
         mem::forget(self);
     }
 
@@ -234,7 +234,7 @@ impl Drop for Runtime {
 impl End {
     /// Leaves the job once all operations are complete.
     fn in_order(mut self, say: &dyn Fn(&str), is_called: bool) -> Result<()> {
-        let agreed = leaving::compare_calls(&self.shared, is_called);
+        let agreed = last_calls::compare_calls(&self.shared, is_called);
         self.shared.begin_close();
         executor::drain(&self.shared);
         self.shut();

@@ -1,6 +1,6 @@
 //! For each algorithm: its cost, when it fits, and the parameters that are worth trying.
 
-use super::{Algorithm, Shape, forms::Model};
+use super::{Algorithm, Shape, closed_forms::Model};
 use crate::{
     cost::Machine,
     plan::{

@@ -26,13 +26,13 @@ use crate::{
 };
 
 mod costs;
-mod forms;
+mod closed_forms;
 #[cfg(test)]
 mod tests;
-mod total;
+mod group_traffic;
 
 #[doc(hidden)]
-pub use self::total::{Load, Total};
+pub use self::group_traffic::{Load, Total};
 
 /// The algorithms of a collective, as the chooser sees them. Only the enums of [`plan`](crate::plan) implement it.
 pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> + Total {
@@ -78,8 +78,8 @@ impl Shape {
         }
     }
 
-    fn model<'a>(&self, machine: &'a Machine) -> forms::Model<'a> {
-        forms::Model {
+    fn model<'a>(&self, machine: &'a Machine) -> closed_forms::Model<'a> {
+        closed_forms::Model {
             machine,
             size: self.size,
         }

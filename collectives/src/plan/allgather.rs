@@ -4,7 +4,7 @@ use super::{
     Blocks, Place, Plan, Span, Unfit,
     builder::{After, Builder},
     names::algorithms,
-    place::Team,
+    rank_layout::Team,
     shape::{Fold, Role, powers},
     step::Buffer::{Input, Output},
 };

@@ -4,7 +4,7 @@ use super::{
     Blocks, Order, Place, Plan, Span, Unfit, bcast,
     builder::{After, Builder},
     names::algorithms,
-    place::Team,
+    rank_layout::Team,
     reduce::{self, absorb, side_of},
     shape::{Fold, Role, powers},
     step::{Buffer::Output, Side},

@@ -4,7 +4,7 @@ use super::{
     Blocks, Place, Plan, Unfit,
     builder::{After, Builder},
     names::algorithms,
-    place::{Nodes, Team},
+    rank_layout::{Nodes, Team},
     shape::powers,
     step::Buffer::{Input, Output, Scratch},
 };

@@ -4,7 +4,7 @@ use super::{
     Place, Plan, Unfit,
     builder::{After, Builder},
     names::algorithms,
-    place::Team,
+    rank_layout::Team,
     shape::{Halving, Tree, powers},
 };
 

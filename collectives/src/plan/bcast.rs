@@ -5,7 +5,7 @@ use super::{
     allgather::ring,
     builder::Builder,
     names::algorithms,
-    place::Team,
+    rank_layout::Team,
     shape::{Halving, Tree},
     step::Buffer::Output,
 };

@@ -5,7 +5,7 @@ use super::{
     allreduce::{Halves, reduce_halves},
     builder::{After, Builder, Landing},
     names::algorithms,
-    place::Team,
+    rank_layout::Team,
     shape::{Fold, Halving, Role, powers},
     step::Buffer::{Input, Output},
 };

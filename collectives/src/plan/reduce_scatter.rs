@@ -5,7 +5,7 @@ use super::{
     Blocks, Order, Place, Plan, Unfit,
     builder::{After, Builder},
     names::algorithms,
-    place::Team,
+    rank_layout::Team,
     reduce::{self, absorb, side_of},
     scatter,
     shape::{Fold, Halving, Role, powers},

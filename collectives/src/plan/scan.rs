@@ -4,7 +4,7 @@
 use super::{
     Place, Plan,
     builder::{After, Builder},
-    place::Team,
+    rank_layout::Team,
     reduce::absorb,
     shape::powers,
     step::{

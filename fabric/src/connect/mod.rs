@@ -21,16 +21,16 @@
 //! life changes nothing, and one from a later life ends all connections of the earlier. A first request does not know the peer's
 //! life yet and names none. It counts as long as no connection was [`Ready`](State::Ready) with the life that it comes from.
 
-mod bound;
+mod prewired;
 mod limits;
 mod message;
 #[cfg(test)]
 mod model;
-mod parcels;
+mod datagram_messages;
 mod ranges;
-mod scheme;
+mod policy;
 pub mod settings;
-mod share;
+mod arbiter;
 #[cfg(test)]
 mod tests;
 
@@ -38,10 +38,10 @@ pub use limits::Limits;
 pub use message::{
     CAPS_NONE, End, Frame, Kind, LANES_MAX, Lane, Lanes, Malformed, Message, Reason,
 };
-pub(crate) use parcels::Parcels;
+pub(crate) use datagram_messages::Parcels;
 pub(crate) use ranges::{Ranges, place};
-pub use scheme::{Job, Pattern, Scheme};
-pub(crate) use share::{Caller, Next, Share};
+pub use policy::{Job, Pattern, Scheme};
+pub(crate) use arbiter::{Caller, Next, Share};
 
 /// Values that all connections of a process share.
 #[derive(Clone, Copy, Debug)]

@@ -35,7 +35,7 @@
 
 mod abilities;
 mod caps;
-mod cell;
+mod slot;
 mod command;
 mod null;
 mod payload;
@@ -50,7 +50,7 @@ pub use self::{
         GuardedMemory, ListLimits, MappedMemory, NamedSlots, PeerPaths, TagMatching, TaskLists,
     },
     caps::{Caps, Cost},
-    cell::{CELL_MAX, CellName, Taken},
+    slot::{CELL_MAX, CellName, Taken},
     command::{AtomicOp, Command, Offer, Post},
     null::NullDriver,
     payload::{LocalRange, Payload},

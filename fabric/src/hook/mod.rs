@@ -11,7 +11,7 @@
 //! assert!(world.into_iter().all(|rank| !rank.caps().ordered && !rank.caps().reliable));
 //! ```
 
-mod held;
+mod hold_queue;
 mod plan;
 mod tap;
 
@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, io};
 pub use plan::{Action, Faults, Outgoing, Plan};
 pub use tap::{Counts, Passed, Tap, What};
 
-use self::held::{Held, Letter};
+use self::hold_queue::{Held, Letter};
 use crate::{
     driver::{
         Armed, Caps, Command, Down, Driver, DriverAbilities, Failure, LocalRange, Payload, Peer,

@@ -22,7 +22,7 @@
 
 mod combine;
 mod counter;
-mod lists;
+mod scheduler;
 mod task;
 mod watches;
 
@@ -31,7 +31,7 @@ pub(crate) use counter::CELL_LEN;
 pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
 #[cfg(all(test, loom))]
 pub(crate) use counter::{Word, add, step};
-pub(crate) use lists::{Lists, Order, TASKS_MAX, Told, is_own};
+pub(crate) use scheduler::{Lists, Order, TASKS_MAX, Told, is_own};
 pub use task::{Action, Landing, Pair, Target, Task, When};
 pub(crate) use watches::Watches;
 

@@ -1,6 +1,6 @@
 //! Address of a rank: process ids, portal table entries and match bits, and their encoding for the start of a job.
 
-use super::{event::Process, rails::Place};
+use super::{event::Process, multirail::Place};
 use crate::{
     lanes::RAILS_MAX,
     tags::{Envelope, Layout, Tag, USER},

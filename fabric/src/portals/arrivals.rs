@@ -2,10 +2,10 @@
 
 use super::{
     event::{End, Got, Kind},
-    lent,
+    posted_recvs,
     peer::{Label, Life},
-    pool::HEADER_MAX,
-    state::Portals,
+    send_pool::HEADER_MAX,
+    driver_state::Portals,
 };
 use crate::driver::{self, Down, Sink};
 
@@ -16,7 +16,7 @@ impl Portals {
             Kind::PtDisabled if self.fragile => self.handle_no_blocks(),
             Kind::PtDisabled => self.disabled = self.disabled.with(got.rail),
             Kind::Put if self.buffers.is_some() => self.handle_piece(&got, sink),
-            Kind::Put if lent::is_lent(got.event.user) => self.handle_placed(&got, sink),
+            Kind::Put if posted_recvs::is_lent(got.event.user) => self.handle_placed(&got, sink),
             Kind::Put => self.handle_message(&got, sink),
             _ => {}
         }

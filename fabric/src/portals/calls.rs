@@ -20,10 +20,10 @@ use std::{
 use super::{
     event::{Event, Got, Process},
     exports::TABLE_MAX,
-    layout::Bytes,
+    struct_buffer::Bytes,
     library::Library,
-    moves::{Far, Near},
-    pool::{BODY_MAX, HEADER_MAX},
+    rma_calls::{Far, Near},
+    send_pool::{BODY_MAX, HEADER_MAX},
     profile::{Profile, Wire},
 };
 use crate::driver::LocalRange;
@@ -53,7 +53,7 @@ pub(super) struct Ni {
     /// True if results of atomics are visible only after a call of `PtlAtomicSync`.
     hides_atomics: bool,
     #[cfg(test)]
-    pub(super) trouble: super::trouble::Trouble,
+    pub(super) trouble: super::injected_refusals::Trouble,
 }
 
 /// Limits of the interface that this driver uses.
@@ -162,7 +162,7 @@ impl Ni {
             hides_atomics: options.coherent_atomics != 0
                 && actual.get(FEATURES_AT, 4) & u64::from(options.coherent_atomics) == 0,
             #[cfg(test)]
-            trouble: super::trouble::Trouble::default(),
+            trouble: super::injected_refusals::Trouble::default(),
             library,
         };
         if published || !interface.is_software() {

@@ -5,8 +5,8 @@ use std::{io, path::PathBuf, sync::Arc};
 use super::{
     calls::Ni,
     compat::{self, Compat},
-    lists,
-    pool::{BODY_MAX, HEADER_MAX, SHORT},
+    task_lists,
+    send_pool::{BODY_MAX, HEADER_MAX, SHORT},
     stats::PortalsCounters,
 };
 use crate::{
@@ -230,8 +230,8 @@ pub(super) fn caps(ni: &Ni, body_max: usize, rails: usize) -> Caps {
 /// Returns the abilities of a rank. `tags` is the shortest body for which the adapter matches tags, if it does.
 pub(super) fn abilities(ni: &Ni, tags: Option<usize>) -> AbilitySummary {
     let limits = ListLimits {
-        triggered_max: lists::room(ni),
-        combine_max: lists::combine_max(ni),
+        triggered_max: task_lists::room(ni),
+        combine_max: task_lists::combine_max(ni),
     };
     AbilitySummary {
         counters: true,

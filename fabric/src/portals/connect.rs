@@ -5,14 +5,14 @@ use std::{collections::VecDeque, io};
 use super::{
     address::Address,
     compat::{Compat, Pscom, buffers::Buffers},
-    lent::Lent,
-    lists::Lists,
-    naps::Naps,
+    posted_recvs::Lent,
+    task_lists::Lists,
+    backoff::Naps,
     onesided::Operations,
     peer::{Peer, Words},
     prepare::{BOARD_LEN, Ground, Prepared},
-    rails::{Place, Rails},
-    state::Portals,
+    multirail::{Place, Rails},
+    driver_state::Portals,
     wait_on,
 };
 use crate::{

@@ -1,7 +1,7 @@
 //! Events of the library.
 
 use super::{
-    layout::Bytes,
+    struct_buffer::Bytes,
     profile::{Fails, Layout, Profile},
 };
 

@@ -34,35 +34,35 @@ mod calls;
 mod compat;
 mod config;
 mod connect;
-mod entries;
+mod match_entries;
 mod event;
 mod exports;
-mod goodbye;
-mod layout;
-mod lent;
+mod shutdown;
+mod struct_buffer;
+mod posted_recvs;
 mod library;
-mod lists;
-mod moves;
-mod naps;
+mod task_lists;
+mod rma_calls;
+mod backoff;
 mod onesided;
 mod outbox;
 mod peer;
-mod pool;
+mod send_pool;
 mod prepare;
 mod profile;
 mod provider;
-mod queues;
-mod rails;
-mod slabs;
-mod state;
+mod event_queues;
+mod multirail;
+mod eager_slabs;
+mod driver_state;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod triggers;
 #[cfg(test)]
-mod trouble;
-mod wakes;
-mod words;
+mod injected_refusals;
+mod wakeups;
+mod control_words;
 
 use std::io;
 
@@ -71,13 +71,13 @@ pub use self::{
     config::{Interface, PortalsConfig},
     prepare::Prepared,
     provider::PortalsProvider,
-    state::Portals,
+    driver_state::Portals,
     stats::PortalsCounters,
 };
 use self::{
     onesided::Deed,
-    pool::HEADER_MAX,
-    queues::{Queues, Which},
+    send_pool::HEADER_MAX,
+    event_queues::{Queues, Which},
 };
 use crate::{
     driver::{

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::pool::Slot;
+use super::send_pool::Slot;
 
 /// Messages to one peer.
 #[derive(Debug)]

@@ -11,15 +11,15 @@ use super::{
     calls::{Eq, Ni},
     compat::Compat,
     config::{MESSAGE_MAX, PortalsConfig, abilities, caps},
-    entries::{Entry, EntryKind},
+    match_entries::{Entry, EntryKind},
     event::{End, Event, Kind, Process},
     exports::{Exports, small},
-    lent,
+    posted_recvs,
     library::Library,
-    moves::Far,
-    pool::Pool,
-    queues::Queues,
-    rails::{self, Place, Rail},
+    rma_calls::Far,
+    send_pool::Pool,
+    event_queues::Queues,
+    multirail::{self, Place, Rail},
     stats::PortalsCounters,
 };
 use crate::{
@@ -103,7 +103,7 @@ impl Prepared {
             .into_iter()
             .try_for_each(|table| small(table).map(drop))?;
         let (pool, nonce) = (Pool::new()?, nonce());
-        let tags = lent::least(&ni, config.tags, rails.len(), config.compat.is_some());
+        let tags = posted_recvs::least(&ni, config.tags, rails.len(), config.compat.is_some());
         let ground = Ground {
             queues: Queues::new(&rails, lists, config.helper, &counters)?,
             lists,
@@ -125,7 +125,7 @@ impl Prepared {
         let body_max = config.body_max(ground.ni.limits.max_msg_size);
         let prepared = Self {
             places: ground.open_rails()?,
-            speeds: rails::speeds(&config.interfaces),
+            speeds: multirail::speeds(&config.interfaces),
             caps: caps_of(&config, &ground, body_max),
             abilities: abilities(&ground.ni, tags),
             alarm: Timer::new()?,

@@ -5,9 +5,9 @@ use std::ffi::c_int;
 
 use super::{
     calls::{Ct, Eq, Md, Ni, Refused, Result},
-    layout::Bytes,
+    struct_buffer::Bytes,
     library::Triggers,
-    moves::{Far, Near},
+    rma_calls::{Far, Near},
 };
 use crate::offload::Combination;
 

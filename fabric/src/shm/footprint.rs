@@ -3,7 +3,7 @@
 use super::{
     Inbound, Link, ShmConfig, Standing,
     board::{RANK_LEN, index},
-    cells::{self, Inbox},
+    collective_slots::{self, Inbox},
     pool::{self, STEP},
     segment::{CHUNK_LEN, HEAD_LEN, PAGE, Shape, TABLE_LEN},
 };
@@ -41,14 +41,14 @@ impl ShmConfig {
             + size_of::<Link>()
             + lent
             + size_of::<Inbound>()
-            + size_of::<Inbox<cells::Mapped>>()
-            + cells::CELLS * cells::LIST_LEN;
+            + size_of::<Inbox<collective_slots::Mapped>>()
+            + collective_slots::CELLS * collective_slots::LIST_LEN;
         let lists = index(self.chunks) * pool::LISTS_LEN;
         Footprint {
             per_peer: RANK_LEN
                 + size_of::<Option<Box<Link>>>()
                 + size_of::<Standing>()
-                + size_of::<Option<Box<Inbox<cells::Mapped>>>>(),
+                + size_of::<Option<Box<Inbox<collective_slots::Mapped>>>>(),
             per_pair: 2 * direction,
             segment: HEAD_LEN + TABLE_LEN,
             chunks_first: index(STEP.min(self.chunks)) * CHUNK_LEN + lists,

@@ -6,10 +6,10 @@ use std::{
 };
 
 use super::{
-    bell::PeerBell,
+    doorbell::PeerBell,
     board::Board,
     link::{ACCEPTED, REFUSED},
-    mapped::Mapped,
+    mapped_ring::Mapped,
     ring::{Consumer, Frame, HEADER_MAX, Malformed},
     segment::Segment,
 };

@@ -6,12 +6,12 @@ use std::{
 };
 
 use super::{
-    bell::PeerBell,
+    doorbell::PeerBell,
     board::Board,
-    cells::{self, LINE_MAX, Outbox},
-    life::{LifeName, own_life},
-    mapped::{CELLS_TAKEN, Mapped},
-    parted::Parted,
+    collective_slots::{self, LINE_MAX, Outbox},
+    process_handle::{LifeName, own_life},
+    mapped_ring::{CELLS_TAKEN, Mapped},
+    retired_links::Parted,
     pool::Pool,
     regions::{Imports, Owner},
     ring::{CELLS_MOD, Producer, ROOM},
@@ -35,7 +35,7 @@ pub(super) struct Link {
     /// Our ring in the peer's segment, once we have something to send.
     out: Option<Producer<Mapped>>,
     /// Our cells in the peer's segment. They exist as long as the ring does.
-    cells: Option<Outbox<cells::Mapped>>,
+    cells: Option<Outbox<collective_slots::Mapped>>,
     imports: Imports,
     /// Turn after which a message was last sent.
     sent_after: u32,
@@ -93,7 +93,7 @@ impl Link {
         );
         self.out = Some(Producer::new(ring, 0));
         let taken_at = shape.control(me) + CELLS_TAKEN;
-        let lines = cells::Mapped::new(self.segment.region(), shape.cells(me), taken_at);
+        let lines = collective_slots::Mapped::new(self.segment.region(), shape.cells(me), taken_at);
         self.cells = Some(Outbox::new(lines));
         // Only now that the ring has its pages, because the owner polls it from now on.
         self.segment.contact(me);

@@ -15,15 +15,15 @@
 use std::{io, sync::Arc};
 
 use self::{
-    bell::Bell,
+    doorbell::Bell,
     board::index,
-    cells::Inbox,
-    copies::{Copies, Direction},
-    deaths::Deaths,
+    collective_slots::Inbox,
+    rma_queue::{Copies, Direction},
+    death_watch::Deaths,
     inbound::Inbound,
     link::{Link, Stall},
     onesided::Wish,
-    parted::Parted,
+    retired_links::Parted,
     pool::Pool,
     regions::Exports,
     segment::{CHUNK_LEN, Segment, Shape},
@@ -39,38 +39,38 @@ use crate::{
     offload::{Counter, RemoteCounter, Watches},
 };
 
-mod bell;
+mod doorbell;
 mod board;
-mod cells;
+mod collective_slots;
 mod cma;
 mod config;
-mod contact;
-mod copies;
-mod deaths;
+mod connect;
+mod rma_queue;
+mod death_watch;
 mod footprint;
-mod gate;
+mod cma_guard;
 mod handover;
 mod inbound;
-mod late;
-mod life;
+mod absent_ranks;
+mod process_handle;
 mod link;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
-mod mapped;
+mod mapped_ring;
 mod node;
 mod onesided;
-mod parted;
+mod retired_links;
 mod pool;
 mod proc;
 mod processes;
 mod provider;
-mod reach;
+mod peer_fds;
 mod regions;
 mod ring;
 mod segment;
-mod spaces;
-mod spare;
+mod namespaces;
+mod spare_fds;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
@@ -104,7 +104,7 @@ pub struct Shm {
     /// Peers that send to us.
     inbound: Vec<Inbound>,
     /// By rank: cells for messages from that rank, from its first contact on.
-    inboxes: Vec<Option<Box<Inbox<cells::Mapped>>>>,
+    inboxes: Vec<Option<Box<Inbox<collective_slots::Mapped>>>>,
     /// Ranks that are down and have left messages in cells.
     unread: Vec<u32>,
     /// By rank: whether it is down.
@@ -145,7 +145,7 @@ impl Shm {
         config::check(&config, shape)?;
         let rank = config.rank;
         if !board.claim(rank) {
-            return Err(contact::taken(rank, board.state_of(rank)));
+            return Err(connect::taken(rank, board.state_of(rank)));
         }
         Self::enter(board, config, shape).inspect_err(|_| board.disclaim(rank))
     }
@@ -285,7 +285,7 @@ impl Driver for Shm {
             events += self
                 .copies
                 .advance(budget, sink, &self.board, &self.counters);
-            self.unchecked += contact::WORK_OF_A_COPY;
+            self.unchecked += connect::WORK_OF_A_COPY;
             self.ring_reached();
         }
         while let Some(token) = self.watches.pop_reached() {

@@ -3,8 +3,8 @@
 use super::{
     Reach, Shm,
     board::index,
-    copies::{Direction, Done, Job, Remote},
-    gate::Gate,
+    rma_queue::{Direction, Done, Job, Remote},
+    cma_guard::Gate,
     regions::MAPPED,
 };
 use crate::{

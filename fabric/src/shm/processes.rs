@@ -6,9 +6,9 @@ use std::{collections::BTreeSet, io, time::Duration};
 use super::{
     Node,
     board::{Board, PeerState},
-    deaths::Deaths,
+    death_watch::Deaths,
     handover,
-    life::LifeName,
+    process_handle::LifeName,
 };
 use crate::driver::{Down, Ends, Peer, WaitOn};
 

@@ -17,7 +17,7 @@ use std::{
 use super::{
     board::Board,
     handover::lend_memory,
-    reach,
+    peer_fds,
     segment::{Segment, TABLE_SLOTS},
 };
 use crate::{
@@ -183,7 +183,7 @@ fn open(
     let fd = table.atomic_u32(at + FD).load(Relaxed);
     let len =
         usize::try_from(table.atomic_u64(at + LEN).load(Relaxed)).map_err(|_| Failure::BadRange)?;
-    let fd = reach::memory(owner.board, owner.rank, fd);
+    let fd = peer_fds::memory(owner.board, owner.rank, fd);
     // Check again after opening: the entry is cleared before its descriptor is closed and its number reused.
     fence(Acquire);
     if live.load(Relaxed) != generation {

@@ -370,7 +370,7 @@ const PUBLISHED_PER_LAP: u32 = 4;
 #[cfg(not(loom))]
 mod tests {
     use super::{
-        super::mapped::{CONTROL_LEN, Mapped},
+        super::mapped_ring::{CONTROL_LEN, Mapped},
         Consumer, Frame, HEADER_MAX, Malformed, MaybeUninit, Producer, SLOT_LEN,
     };
     use crate::memory::Region;

@@ -21,10 +21,10 @@ use std::{
 
 use super::{
     board::{Board, Entry, index},
-    cells::CELLS_LEN,
+    collective_slots::CELLS_LEN,
     handover::lend_memory,
-    mapped::CONTROL_LEN,
-    reach,
+    mapped_ring::CONTROL_LEN,
+    peer_fds,
     ring::SLOT_LEN,
 };
 use crate::memory::Region;
@@ -71,7 +71,7 @@ impl Segment {
 
     /// Maps a peer's segment.
     pub(super) fn open(board: &Board, rank: u32, entry: &Entry) -> io::Result<Self> {
-        let fd = reach::memory(board, rank, entry.segment_fd)?;
+        let fd = peer_fds::memory(board, rank, entry.segment_fd)?;
         let len = usize::try_from(entry.segment_len).unwrap_or(usize::MAX);
         let region = Region::open(fd, len, true)?;
         let of = |at| region.atomic_u32(at).load(Relaxed);

@@ -3,7 +3,7 @@
 use super::{
     exports::Place,
     host::Host,
-    naming::Parked,
+    named_regions::Parked,
     slab::index,
     world::{Cargo, Notice, Packet, Why, World, ps},
 };

@@ -6,7 +6,7 @@ use std::{
     sync::Weak,
 };
 
-use super::{host::Host, naming::Parked, world::Why};
+use super::{host::Host, named_regions::Parked, world::Why};
 use crate::{
     driver::{Doorkeeper, LocalRange, Peer},
     memory::{Region, RemoteRegion, WeakRegion},

@@ -14,11 +14,11 @@
 //! An executor of ranks calls [`advance`](Cluster::advance) until a host must run, runs its runnable tasks, and calls
 //! [`end_turn`](Cluster::end_turn). Programs that use drivers only let the cluster advance itself ([`Config::free_running`]).
 
-mod calls;
+mod task_costs;
 mod config;
 mod counting;
 mod crc;
-mod dial;
+mod connections;
 mod digest;
 mod driver;
 mod exports;
@@ -28,7 +28,7 @@ mod heap;
 mod host;
 mod link;
 mod model;
-mod naming;
+mod named_regions;
 mod network;
 mod onesided;
 mod slab;

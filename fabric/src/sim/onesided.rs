@@ -15,7 +15,7 @@
 use super::{
     exports::Place,
     heap::{OpKey, What},
-    naming::Parked,
+    named_regions::Parked,
     slab::{NO_SLOT, index},
     tasks::{Begun, Put},
     world::{Cargo, Notice, Packet, Why, World, ps},

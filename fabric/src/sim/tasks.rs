@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    calls::{calls_of, operations_of},
+    task_costs::{calls_of, operations_of},
     heap::{Time, What},
     onesided::Deed,
     slab::{Slab, index},

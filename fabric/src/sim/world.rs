@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::{
     Config, Stats, Step,
-    dial::Dial,
+    connections::Dial,
     digest::Digest,
     heap::{Heap, OpKey, Time, What},
     host::{Host, Life, Running},

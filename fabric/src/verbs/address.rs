@@ -9,9 +9,9 @@
 use std::io;
 
 use super::{
-    doors::Doors,
+    address_extension::Doors,
     objects::Remote,
-    way::{Far, PSN_MAX, parse_skills, skills},
+    lane::{Far, PSN_MAX, parse_skills, skills},
 };
 use crate::random::Random;
 

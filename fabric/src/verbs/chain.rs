@@ -10,7 +10,7 @@ use super::{
     link::Link,
     objects::{CHAIN_MAX, STEP_MAX, What, Work},
     outbox::{Cargo, Flight, Outbox, quiet, signaled},
-    way::{To, Way},
+    lane::{To, Way},
 };
 
 /// Requests gathered for a peer's queue pair, which are posted in one call.

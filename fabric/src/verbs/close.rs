@@ -4,7 +4,7 @@ use std::{hint, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{core::Core, link::Link, parked::Want, rail::Rail, way::To, wire::Word};
+use super::{core::Core, link::Link, backlog::Want, rail::Rail, lane::To, wire::Word};
 use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token, WaitOn};
 
 impl Core {

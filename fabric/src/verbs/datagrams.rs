@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     abi::{Completion, WC_SUCCESS},
-    greeting,
+    connect_wire,
     objects::{Access, Ah, Carried, Cq, Mr, Pd, Qp, Route, What, Work},
 };
 use crate::{lanes::RAILS_MAX, memory::Region};
@@ -256,4 +256,4 @@ const SIGNAL_EVERY: u32 = 16;
 /// Bytes of the sender's address, which the device puts before the datagram.
 const ADDRESS_LEN: usize = 40;
 /// Bytes of the longest connection message, with lanes and their ports.
-const WORD_MAX: usize = greeting::len_max(RAILS_MAX) + greeting::PORT_LEN;
+const WORD_MAX: usize = connect_wire::len_max(RAILS_MAX) + connect_wire::PORT_LEN;

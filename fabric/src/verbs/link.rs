@@ -3,14 +3,14 @@
 use std::{collections::VecDeque, io};
 
 use super::{
-    forgetting::Forgetting,
+    region_release::Forgetting,
     inbox::WINDOW,
     objects::Qp,
-    parked::{Parked, Want},
+    backlog::{Parked, Want},
     regions::Imports,
-    trail::Trail,
-    waits::Waits,
-    way::{FIRST, Far, Way, psn_after, psns},
+    replay_log::Trail,
+    wait_queues::Waits,
+    lane::{FIRST, Far, Way, psn_after, psns},
     wire::{Name, Word},
 };
 use crate::{

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     core::{Core, index},
-    counts::Own,
+    host_counters::Own,
     onesided::Owner,
-    wish::{Wish, cell_of},
+    rma_op::{Wish, cell_of},
 };
 use crate::{
     driver::{Failure, Token},

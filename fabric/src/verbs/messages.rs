@@ -8,8 +8,8 @@ use super::{
     link::{Link, WAITING_MAX, Waiting},
     objects::{What, Work},
     outbox::{Cargo, Flight, Outbox},
-    trail::Kept,
-    way::To,
+    replay_log::Kept,
+    lane::To,
     wire::{HEAD, WORD_MAX, Word, message_head},
 };
 use crate::connect::State;

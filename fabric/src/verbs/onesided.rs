@@ -10,12 +10,12 @@ use super::{
     link::Link,
     objects::{Local, STEP_MAX},
     outbox::Step,
-    parked::Want,
+    backlog::Want,
     posting::Stall,
-    rails::Striped,
-    way::FIRST,
+    multirail::Striped,
+    lane::FIRST,
     wire::Word,
-    wish::{Wish, cell_of},
+    rma_op::{Wish, cell_of},
 };
 use crate::{
     driver::{Command, Failure, Token},

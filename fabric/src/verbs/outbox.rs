@@ -12,7 +12,7 @@ use super::{
     objects::{Access, Cq, Local, Mr, Pd, Work},
     regions::ENTRY_LEN,
     slab::Slab,
-    way::To,
+    lane::To,
 };
 use crate::{counters::Counters, driver::LocalRange, lanes::PieceId, memory::Region};
 

@@ -2,16 +2,16 @@
 
 use super::{
     core::{Core, index},
-    counts::Tally,
+    host_counters::Tally,
     inbox::BODY_MAX,
     link::Link,
     objects::{Access, Local, Remote, STEP_MAX, What, Work},
     onesided::Here,
     outbox::{Cargo, Flight, Outbox, Step, quiet},
     regions::{ENTRY_LEN, Entry, Found, Place, entry_of},
-    way::{FIRST, To},
+    lane::{FIRST, To},
     wire::Word,
-    wish::Wish,
+    rma_op::Wish,
 };
 use crate::{
     driver::{AtomicOp, Failure},

@@ -13,7 +13,7 @@ use super::{
     onesided::Here,
     regions::{Exports, here},
     slab::Slab,
-    way::FIRST,
+    lane::FIRST,
 };
 use crate::{counters::Counters, driver::LocalRange, lanes::RAILS_MAX, memory::RemoteRegion};
 

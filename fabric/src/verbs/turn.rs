@@ -9,7 +9,7 @@ use super::{
     objects::Qp,
     outbox::{Cargo, Flight, quiet_peer},
     rail::Wakes,
-    way::{FIRST, To},
+    lane::{FIRST, To},
     wire::{Arrival, HEAD, Word, parse},
 };
 use crate::{

@@ -12,8 +12,8 @@
 //! gives back buffers that are free again.
 
 use super::{
-    counts::Tally,
-    names::Named,
+    host_counters::Tally,
+    named_regions::Named,
     objects::Remote,
     regions::{Entry, Place, SLOTS},
 };

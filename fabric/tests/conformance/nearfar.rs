@@ -10,7 +10,7 @@ use ripstop_fabric::{
     hook::{Hook, Plan, Tap},
     loopback::{self, Loopback},
     memory::RemoteRegion,
-    nearfar::{NearFar, NearFarConfig},
+    hierarchical::{NearFar, NearFarConfig},
     registry::FabricSelection,
     shm::{Board, Node, Shm, ShmConfig, Wake},
 };

@@ -16,7 +16,7 @@ use ripstop_fabric::{
         self, Armed, Caps, Command, Down, Driver, DriverAbilities, LocalRange, Peer, Post,
         Progress, Sink, WaitOn,
     },
-    late::Late,
+    deferred::Late,
     memory::{Region, RemoteRegion},
     passes_abilities,
     portals::{Compat, Portals, PortalsConfig, PortalsCounters, Prepared, Pscom},

@@ -17,7 +17,7 @@ mod pmix;
 pub(crate) mod report;
 mod singleton;
 mod threads;
-mod turns;
+mod shared_exchange;
 pub mod wire;
 
 use std::{
@@ -33,7 +33,7 @@ pub use error::BootError;
 pub(crate) use pmi1::own_stream;
 use report::Reporter;
 pub use threads::threads;
-use turns::Turns;
+use shared_exchange::Turns;
 
 /// A rank that knows its place in its job.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ mod probe;
 mod program;
 mod recovery;
 mod reduce;
-pub(crate) mod spare;
+pub(crate) mod handle_cache;
 mod split;
 mod stream;
-mod vote;
+mod agreement;
 
 use std::{
     fmt,
@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use self::vote::Agreement;
+pub(crate) use self::agreement::Agreement;
 pub use self::{
     cart::Cart,
     channel::Channel,
@@ -354,7 +354,7 @@ impl fmt::Debug for Comm {
 
 impl Drop for Comm {
     fn drop(&mut self) {
-        spare::release(self);
+        handle_cache::release(self);
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Comm, Status, spare};
+use super::{Comm, Status, handle_cache};
 use crate::{
     buffer::RecvBuf,
     engine::{Engine, Started},
@@ -114,7 +114,7 @@ impl<B: Send + 'static> Future for SendOp<B> {
             };
             return Poll::Ready(match outcome {
                 Ok(_) => {
-                    spare::keep(flight.comm);
+                    handle_cache::keep(flight.comm);
                     Ok(buf)
                 }
                 Err(failure) => Err(failed("send", &flight.comm, *failure, buf)),
@@ -226,7 +226,7 @@ impl<B: RecvBuf> Future for RecvOp<B> {
         let landed = ready!(self.poll_landed(cx));
         Poll::Ready(landed.map(|(buf, landed, comm)| {
             let status = status_of::<B::Elem>(&comm, &landed);
-            spare::keep(comm);
+            handle_cache::keep(comm);
             (buf, status)
         }))
     }
@@ -250,7 +250,7 @@ impl<B> Unpin for RecvOp<B> {}
 impl<B> Flight<B> {
     #[inline]
     fn new(comm: &Comm, ticket: Ticket<B>) -> Self {
-        let comm = spare::clone(comm);
+        let comm = handle_cache::clone(comm);
         Self { ticket, comm }
     }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Call, Comm, spare};
+use super::{Call, Comm, handle_cache};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::{Core, Engine, Look, QuickRun, RunTicket, Taken},
@@ -162,7 +162,7 @@ impl Comm {
             name: collective.name,
             flight: Some(Flight {
                 way: Way::Quick(QuickRun::new(call, buffers)),
-                comm: spare::clone(self),
+                comm: handle_cache::clone(self),
                 hosted: false,
             }),
         };
@@ -249,8 +249,8 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
             }) = self.flight.take()
         {
             let (filled, call) = quick.into_filled();
-            spare::keep(comm);
-            spare::keep_call(call);
+            handle_cache::keep(comm);
+            handle_cache::keep_call(call);
             return Poll::Ready(Ok(filled));
         }
         let flight = self.flight.as_mut().expect("just seen");
@@ -265,7 +265,7 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
         }
         match outcome {
             Ok(_) => {
-                spare::keep(flight.comm);
+                handle_cache::keep(flight.comm);
                 Poll::Ready(Ok((input, output)))
             }
             Err(failure) => {
@@ -366,7 +366,7 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
             let shared = self.comm.shared();
             let (ticket, room) = shared.with(|engine| engine.adopt(quick));
             self.way = Way::Run(ticket);
-            spare::keep_call(room);
+            handle_cache::keep_call(room);
         }
         match &self.way {
             Way::Run(ticket) => (ticket, &self.comm),

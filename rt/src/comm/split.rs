@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::{Call, Comm, Min, vote::Vote};
+use super::{Call, Comm, Min, agreement::Vote};
 use crate::{
     contexts::Contexts,
     error::{Error, Result, called_at},

@@ -2,7 +2,7 @@
 
 use ripstop_fabric::shm::ShmConfig;
 
-use super::{Engine, message::Messages, peer::Peer, sparse::Sparse};
+use super::{Engine, message::Messages, peer::Peer, rank_map::Sparse};
 use crate::{
     ops::{Life, Ops},
     proto::{matching::Matching, wire::OpId},

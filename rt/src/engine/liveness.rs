@@ -13,7 +13,7 @@ use crate::{
     group::WorldRank,
     ops::Life,
     proto::{
-        alive::Alive,
+        failure_detector::Alive,
         wire::{Death, Kind, Plain, read},
     },
 };

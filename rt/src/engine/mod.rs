@@ -7,34 +7,34 @@
 //! the queues of peers, and [`Engine::flush`] posts them right after. Wakers and the buffers of detached operations are
 //! collected. The caller wakes and drops them when it holds no lock, because both run code of the application.
 
-mod arrive;
+mod sink;
 mod close;
 mod down;
-mod exposed;
-mod fallen;
+mod exposed_keys;
+mod down_ranks;
 mod flush;
 mod footprint;
 mod groups;
-mod itself;
+mod self_deadlock;
 mod liveness;
-mod meeting;
+mod preconnect;
 mod message;
 mod peer;
-mod placed;
+mod hw_matching;
 mod program;
 mod recovery;
 mod recv;
-mod room;
-mod seek;
+mod unexpected_quota;
+mod out_of_order_fetch;
 mod send;
-mod share;
+mod split_rendezvous;
 mod shrink;
 mod sleeper;
-mod sparse;
+mod rank_map;
 #[cfg(test)]
 mod tests;
 mod unreceived;
-mod waiting;
+mod pending_ops;
 mod window;
 
 use ripstop_fabric::{
@@ -55,7 +55,7 @@ pub(crate) use self::{
     recovery::{AgreementId, Following, living},
     send::Started,
     sleeper::Sleeper,
-    waiting::Waiting,
+    pending_ops::Waiting,
     window::{
         Deed, Extent, Far, Gates, Heard, Ledger, Listening, Looked, Memory as WindowMemory, Number,
         Passed, Ranges, Said, Want, WindowId, begin_all,
@@ -68,7 +68,7 @@ use crate::{
     evidence::KnownFailures,
     group::WorldRank,
     ops::{About, Held, Landed, Ops, Outcome, Ticket},
-    proto::{headers::Seeker, matching::Matching, path::Paths, wire::OpId},
+    proto::{header_quota::Seeker, matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers, Watch},
 };
 
@@ -95,9 +95,9 @@ pub(crate) struct Core {
     lends: Option<usize>,
     /// One-sided commands that are not posted yet.
     wanted: Vec<Wanted>,
-    shares: share::Shares,
-    meeting: Option<meeting::Meeting>,
-    exposed: exposed::Exposed,
+    shares: split_rendezvous::Shares,
+    meeting: Option<preconnect::Meeting>,
+    exposed: exposed_keys::Exposed,
     /// True if both ends move a long message together, while messages go in one direction only.
     shares_long: bool,
     /// Sends of this rank whose offer has no answer yet. While there are any, both ends are busy, so that no message is shared.
@@ -106,7 +106,7 @@ pub(crate) struct Core {
     /// Tracks which senders to ask for messages that have not arrived.
     seeker: Seeker,
     /// A message sought for a probe, not for a receive.
-    parked: Option<Box<seek::Parked>>,
+    parked: Option<Box<out_of_order_fetch::Parked>>,
     timers: Timers,
     sleepers: sleeper::Sleepers,
     /// True if the driver does not detect failed peers, so that the engine pings the peers it waits for.
@@ -120,7 +120,7 @@ pub(crate) struct Core {
     waits: bool,
     /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
     untold: BTreeSet<(u32, WorldRank)>,
-    own_wait: Option<Box<itself::OwnWait>>,
+    own_wait: Option<Box<self_deadlock::OwnWait>>,
     unreceived: Option<Box<unreceived::Unreceived>>,
     /// Time since which tables have been larger than they need to be.
     bloated_since: Option<Time>,
@@ -240,9 +240,9 @@ impl Engine {
             paths: setup.paths,
             lends,
             wanted: Vec::new(),
-            shares: share::Shares::default(),
-            exposed: exposed::Exposed::new(caps.pins_exposed),
-            meeting: connects.then(meeting::Meeting::default),
+            shares: split_rendezvous::Shares::default(),
+            exposed: exposed_keys::Exposed::new(caps.pins_exposed),
+            meeting: connects.then(preconnect::Meeting::default),
             shares_long: setup.shares_long,
             offers: 0,
             groups: groups::Groups::default(),

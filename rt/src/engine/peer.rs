@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use bytemuck::Pod;
 use ripstop_fabric::{driver::Down, random::Random};
 
-use super::{fallen::Fallen, sparse::Sparse};
+use super::{down_ranks::Fallen, rank_map::Sparse};
 use crate::{
     clock::Time,
     group::WorldRank,
     proto::{
         channel::{Channel, Credits},
-        headers::{Allowance, Granted, Grants, Line, Room},
+        header_quota::{Allowance, Granted, Grants, Line, Room},
         wire::OpId,
     },
     reactor::{TimerId, Timers},

@@ -12,7 +12,7 @@ use std::{
 
 use super::{Parker, budget};
 use crate::{
-    comm::spare,
+    comm::handle_cache,
     engine::Engine,
     reactor::{Cooldown, Rest},
     shared::{Counted, Seat, Shared},
@@ -143,6 +143,6 @@ impl<'a> Driving<'a> {
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
         DRIVEN.set(self.before);
-        spare::end();
+        handle_cache::end();
     }
 }

@@ -6,7 +6,7 @@
 
 mod block_on;
 mod budget;
-mod course;
+mod background;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod parker;
@@ -22,6 +22,6 @@ pub(crate) use self::{
 };
 pub use self::{
     budget::{poll_proceed, proceed},
-    course::Course,
+    background::Course,
     task::JoinHandle,
 };

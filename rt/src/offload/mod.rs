@@ -14,9 +14,9 @@
 //! Programs are not for users: the crate `ripstop-collectives` lowers its plans to programs.
 
 mod builder;
-pub(crate) mod lists;
+pub(crate) mod task_lists;
 pub(crate) mod lower;
-mod quick;
+mod single_round;
 mod signature;
 mod span;
 #[cfg(test)]
@@ -28,13 +28,13 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-pub(crate) use self::quick::{MOVED_MAX, Quick};
+pub(crate) use self::single_round::{MOVED_MAX, Quick};
 pub use self::{
     builder::{Builder, Misfit},
     signature::Signature,
     span::{Buffer, Span},
 };
-use crate::{comm::spare, engine::RunCall};
+use crate::{comm::handle_cache, engine::RunCall};
 pub use crate::{
     comm::{ProgramOp, Turn},
     executor::{Course, poll_proceed},
@@ -59,7 +59,7 @@ impl Loaded {
     #[must_use]
     #[inline]
     pub fn new(program: &Arc<Program>) -> Self {
-        Self(spare::call_of(program))
+        Self(handle_cache::call_of(program))
     }
 
     /// Returns the program.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Port, Target, few::Few, listener::Listener};
+use super::{Port, Target, inline_list::Few, listener::Listener};
 use crate::{
     buffer::Wire,
     engine::{Engine, Heard, Said, begin_all},

@@ -5,7 +5,7 @@
 
 mod epochs;
 mod fence;
-mod few;
+mod inline_list;
 mod introduce;
 mod listener;
 mod locks;

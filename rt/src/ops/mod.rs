@@ -7,8 +7,8 @@
     reason = "follows the areas of held buffers, which it keeps alive"
 )]
 
-mod held;
-mod life;
+mod erased_buffer;
+mod op_state;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memory;
@@ -18,8 +18,8 @@ use std::{cmp::Reverse, marker::PhantomData, task::Waker};
 
 pub use self::memory::Reducer;
 pub(crate) use self::{
-    held::{Area, Held, Pair},
-    life::{About, Failure, Kept, Landed, Landing, Life, Outcome},
+    erased_buffer::{Area, Held, Pair},
+    op_state::{About, Failure, Kept, Landed, Landing, Life, Outcome},
     memory::{Memory, Panic, Work},
     slot::Slot,
 };
@@ -57,7 +57,7 @@ impl<B> Ticket<B> {
 
 impl Ops {
     /// Memory of one block of slots with their rooms, in bytes.
-    pub(crate) const BLOCK_BYTES: usize = BLOCK * (size_of::<Slot>() + held::ROOM_LEN);
+    pub(crate) const BLOCK_BYTES: usize = BLOCK * (size_of::<Slot>() + erased_buffer::ROOM_LEN);
 
     pub(crate) fn new() -> Self {
         Self {
@@ -135,7 +135,7 @@ impl Ops {
 
     /// Creates a get from a window, or a fetching update, which owns the buffer that it fills.
     pub(crate) fn hold_get<B: RecvBuf>(&mut self, about: About, mut buf: B) -> Ticket<B> {
-        held::blank(&mut buf);
+        erased_buffer::blank(&mut buf);
         Ticket::new(self.make(about, Life::REMOTE, |held| held.hold_recv(buf)))
     }
 

@@ -9,8 +9,8 @@ use std::{io, mem::MaybeUninit, ops::Range, panic::Location, task::Waker};
 use ripstop_fabric::driver::{LocalRange, Payload};
 
 use super::{
-    held::{Area, Held},
-    life::{About, Failure, Landed, Life},
+    erased_buffer::{Area, Held},
+    op_state::{About, Failure, Landed, Life},
 };
 use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, reactor::TimerId};
 

@@ -6,7 +6,7 @@ mod backend;
 mod backend_tests;
 mod cooldown;
 mod epoll;
-mod lookout;
+mod watchdog;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod notifier;
@@ -15,14 +15,14 @@ mod timers;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 mod uring;
-mod watch;
+mod sleep_watch;
 
 pub(crate) use self::{
     agent::Agent,
     backend::{Backend, Choice, Notifier, open, probe},
     cooldown::{Cooldown, Rest},
-    lookout::Lookout,
+    watchdog::Lookout,
     seat::SeatLock,
     timers::{TimerId, Timers},
-    watch::Watch,
+    sleep_watch::Watch,
 };

@@ -5,8 +5,8 @@
 //! application computes. A thread that wants to sleep while the seat is taken parks. It is woken by the waker of its
 //! future, or to take over the seat.
 
-mod drivers;
-mod itself;
+mod turn_makers;
+mod self_deadlock;
 mod parts;
 mod polls;
 mod seat;
@@ -32,7 +32,7 @@ pub use self::parts::Choices;
 #[cfg(feature = "tokio")]
 pub(crate) use self::seat::Prepared;
 pub(crate) use self::{
-    drivers::{Counted, Drivers},
+    turn_makers::{Counted, Drivers},
     parts::{Parts, Place, Sleeps},
     seat::Seat,
 };

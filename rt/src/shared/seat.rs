@@ -16,7 +16,7 @@ use ripstop_fabric::driver::Armed;
 
 use super::{
     Place, Shared, engine_turn,
-    itself::{OwnWaits, Sleeper},
+    self_deadlock::{OwnWaits, Sleeper},
     lock,
 };
 #[cfg(feature = "tokio")]

@@ -23,7 +23,7 @@ use ripstop_fabric::portals::Pscom;
 use ripstop_rt::internal::CommInternals;
 use serde_json::{Value, json};
 
-use crate::{fabrics, tell::tell};
+use crate::{fabrics, stderr_lines::tell};
 
 /// Show what a rank would use here, and why: reactor, protocols, memory, settings
 #[derive(clap::Args, Debug)]

@@ -1,12 +1,12 @@
 //! The `ripstop` command.
 
 mod fabrics;
-mod hidden;
+mod overlap_percent;
 mod info;
 mod perf;
 mod run;
 mod sim;
-mod tell;
+mod stderr_lines;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
@@ -64,7 +64,7 @@ fn parse(words: Vec<OsString>) -> (Vec<OsString>, Result<Cli, clap::Error>) {
 /// Prints the help that was asked for, or the fault of the arguments.
 fn answer(why: &clap::Error) -> ExitCode {
     if why.use_stderr() && !stderr().is_terminal() {
-        tell::print(&why.render().to_string());
+        stderr_lines::print(&why.render().to_string());
     } else {
         // A closed output changes nothing.
         let _ = why.print();

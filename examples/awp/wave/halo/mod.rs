@@ -1,6 +1,6 @@
 //! The exchange of ghosts: the traits of a way of communicating, and its parts.
 
-mod alone;
+mod single_rank;
 mod lanes;
 mod two_sided;
 mod window;
@@ -9,7 +9,7 @@ use ripstop::Result;
 
 use self::lanes::{End, Lane};
 pub(crate) use self::{
-    alone::Alone,
+    single_rank::Alone,
     two_sided::TwoSided,
     window::{Fenced, Posted},
 };

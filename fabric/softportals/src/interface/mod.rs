@@ -8,7 +8,7 @@
 //! All of them post events to queues and add to counters, where the application finds them.
 #![forbid(unsafe_code)]
 
-mod admit;
+mod admission;
 mod command;
 mod entry;
 mod family;

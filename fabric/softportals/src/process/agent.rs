@@ -16,7 +16,7 @@ use rustix::{
 use super::{
     host::Host,
     nic::{Agent, Shared, State, ring},
-    spell::{PACKETS_MAX, Spell},
+    packet_budget::{PACKETS_MAX, Spell},
 };
 use crate::{
     interface::{Interface, News},

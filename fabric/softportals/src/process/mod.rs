@@ -1,15 +1,15 @@
 //! Interfaces of a process: calls that wait for events, and a thread that makes progress while no call does.
 
 mod agent;
-mod among;
+mod wait_any;
 mod host;
 mod memory;
 mod nic;
 mod sleepers;
-mod spell;
+mod packet_budget;
 
 pub use self::{
-    among::wait_count_among,
+    wait_any::wait_count_among,
     memory::ProcessMemory,
     nic::{Mode, Nic, Setup},
 };

@@ -16,7 +16,7 @@ use std::{
 
 use rustix::{event::EventfdFlags, io::Errno};
 
-use super::{among::Signal, host::Host, sleepers::Sleepers, spell::PACKETS_MAX};
+use super::{wait_any::Signal, host::Host, sleepers::Sleepers, packet_budget::PACKETS_MAX};
 use crate::{
     counter::Count,
     error::Error,

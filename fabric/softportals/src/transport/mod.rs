@@ -8,11 +8,11 @@
 //! A [`Port`] connects an interface to all others over one of these, at most at the configured rate of its rail.
 
 mod conversation;
-mod cut;
+mod cut_medium;
 mod faults;
 mod local;
 mod ring;
-mod shared;
+mod mapped_words;
 mod udp;
 
 use std::{fmt, net::Ipv4Addr, os::fd::OwnedFd, sync::Arc};
@@ -24,7 +24,7 @@ use rustix::{
 };
 
 pub(crate) use self::udp::PID_MAX;
-use self::{cut::Cut, local::Local, udp::Udp};
+use self::{cut_medium::Cut, local::Local, udp::Udp};
 pub use self::{faults::Faults, local::Reservation};
 use crate::{
     event::Address,

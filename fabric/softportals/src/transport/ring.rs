@@ -11,7 +11,7 @@ use std::sync::atomic::{
     fence,
 };
 
-use super::shared::Shared;
+use super::mapped_words::Shared;
 
 /// The writing end of a ring.
 #[derive(Debug)]

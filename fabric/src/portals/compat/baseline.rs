@@ -3,13 +3,13 @@
 
 use super::{
     super::{
-        entries::{Entry, EntryKind},
+        match_entries::{Entry, EntryKind},
         event::{End, Got},
-        moves::Far,
+        rma_calls::Far,
         onesided::RESERVED,
         peer::{Label, Life, Ticket},
-        pool::HEADER_MAX,
-        state::Portals,
+        send_pool::HEADER_MAX,
+        driver_state::Portals,
     },
     buffers::{Buffers, Place, Whole},
 };

@@ -1,6 +1,6 @@
 //! Keys to the memory of a rank, and the match bits that they stand for. Pure.
 
-use super::super::{address::of_life, lists::bits};
+use super::super::{address::of_life, task_lists::match_bits};
 use crate::{memory::RemoteRegion, offload::CELL_LEN};
 
 /// A task counter: its allocation, and its index there.
@@ -25,7 +25,7 @@ pub(in super::super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> O
     let end = key.base.checked_add(key.len)?;
     let bits = if let Some(name) = key.name() {
         let ours = key.owner == owner.rank && key.len == len as u64;
-        bits::region(name).filter(|_| ours)
+        match_bits::region(name).filter(|_| ours)
     } else {
         match key.kind {
             REGION if ours && end <= key.whole && key.whole < LEN_MAX => key

@@ -19,8 +19,8 @@ pub(super) use self::keys::{Owner, Spot, counter, is_plain, target};
 use super::{
     address::of_life,
     calls::{Me, Ni, Refused},
-    entries::{Entry, EntryKind},
-    rails::Door,
+    match_entries::{Entry, EntryKind},
+    multirail::Door,
     stats::PortalsCounters,
 };
 use crate::{

@@ -25,12 +25,12 @@ use super::{
     calls::Refused,
     event::End,
     exports,
-    lists::bits,
-    moves::{Far, Near},
+    task_lists::match_bits,
+    rma_calls::{Far, Near},
     peer::Life,
     prepare::Ground,
-    rails::Bound,
-    state::{Portals, Told},
+    multirail::Bound,
+    driver_state::{Portals, Told},
 };
 use crate::{
     driver::{AtomicOp, Failure, LocalRange, Token},
@@ -200,7 +200,7 @@ impl Portals {
 
     fn tick(&self, to: u32, cell: RemoteRegion) -> Result<Far, Refused> {
         let peer = self.peer(to);
-        let match_bits = bits::count(cell, peer.owner(to)).ok_or_else(no_step)?;
+        let match_bits = match_bits::count(cell, peer.owner(to)).ok_or_else(no_step)?;
         Ok(Far {
             process: peer.address.process,
             pt: peer.address.tables.lists,
@@ -344,7 +344,7 @@ impl Portals {
     }
 
     fn is_tick(&self, to: u32, cell: RemoteRegion) -> bool {
-        bits::count(cell, self.peer(to).owner(to)).is_some()
+        match_bits::count(cell, self.peer(to).owner(to)).is_some()
     }
 
     /// Retries, in some turns, steps that found no entry at their peer or no room in the library. After one refusal for lack of

@@ -4,7 +4,7 @@ use super::super::{
     calls::Refused,
     event::End,
     exports::{self, Owner},
-    lists::bits,
+    task_lists::match_bits,
 };
 use crate::{
     driver::{AtomicOp, Failure, LocalRange, Token},
@@ -95,7 +95,7 @@ impl Deed {
         let known = |key, len| exports::target(key, owner, len).ok_or(Failure::BadRange);
         match self {
             Self::Put(from, into, None) => known(into, from.len()).map(|_| Step::Move(0)),
-            Self::Put(from, into, Some(cell)) if bits::count(cell, owner).is_some() => {
+            Self::Put(from, into, Some(cell)) if match_bits::count(cell, owner).is_some() => {
                 known(into, from.len()).map(|_| Step::Move(0))
             }
             Self::Put(from, into, Some(cell)) => {
@@ -108,7 +108,7 @@ impl Deed {
                 let aligned = offset.is_multiple_of(8);
                 aligned.then_some(Step::Combine).ok_or(Failure::BadRange)
             }
-            Self::Count(by, cell) if bits::count(cell, owner).is_some() => Ok(Step::Tick(by)),
+            Self::Count(by, cell) if match_bits::count(cell, owner).is_some() => Ok(Step::Tick(by)),
             Self::Count(_, cell) => known(cell, CELL_LEN).map(|_| Step::Add),
         }
     }

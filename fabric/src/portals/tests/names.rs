@@ -7,7 +7,7 @@ use crate::{
     driver::{Armed, Command, Driver, Failure, Peer, Post, TaskLists, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Counters, RemoteCounter, Task, When},
-    portals::{calls::Ni, state::REFUSALS_MAX},
+    portals::{calls::Ni, driver_state::REFUSALS_MAX},
 };
 
 const NAME: u64 = 5 << 32 | 7;

@@ -5,7 +5,7 @@ use crate::{
     driver::{Armed, Command, Down, Driver, Failure, Peer, Post, TaskLists, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Counter, Counters, Task, When},
-    portals::{Compat, PortalsConfig, Pscom, state::REFUSALS_MAX},
+    portals::{Compat, PortalsConfig, Pscom, driver_state::REFUSALS_MAX},
 };
 
 impl World {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{super::state::REFUSALS_MAX, FAMILIES, World};
+use super::{super::driver_state::REFUSALS_MAX, FAMILIES, World};
 use crate::{
     driver::{AtomicOp, Command, Down, Driver, FailureWatch, Peer, Post, Token},
     memory::{Region, RemoteRegion},

@@ -12,7 +12,7 @@ use super::{
     super::{
         handover::{self, PATIENCE},
         proc,
-        spaces::Spaces,
+        namespaces::Spaces,
     },
     ATTACHED_AT, Board, COOKIE_AT, JOB_AT, MAGIC, MAGIC_AT, SIZE_AT, SIZE_MAX, VERSION, VERSION_AT,
     board_len,

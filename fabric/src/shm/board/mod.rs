@@ -20,12 +20,12 @@ use rustix::{
 };
 
 mod address;
-mod lives;
+mod rank_state;
 mod notes;
-mod spread;
+mod namespace_split;
 
 use self::notes::NOTE_LEN;
-use super::{handover::PATIENCE, spaces::Spaces};
+use super::{handover::PATIENCE, namespaces::Spaces};
 use crate::{driver::FutexWord, memory::Region};
 
 /// The table of the ranks of one node, in one memfd that all of them map.

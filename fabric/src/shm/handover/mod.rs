@@ -11,10 +11,10 @@
 //!
 //! The system tells both ends that they belong to one user. The board's cookie shows that the asking rank belongs to the job.
 
-mod desk;
-mod doors;
-mod lent;
-mod meeting;
+mod fd_server;
+mod named_sockets;
+mod published_fds;
+mod board_server;
 
 use std::{
     io,
@@ -33,15 +33,15 @@ use rustix::{
     time::{ClockId, Timespec, clock_gettime},
 };
 
-use self::doors::Doors;
-pub use self::meeting::Meeting;
+use self::named_sockets::Doors;
+pub use self::board_server::Meeting;
 pub(super) use self::{
-    desk::{close, open_when_asked},
-    lent::{lend_memory, lend_pipe},
+    fd_server::{close, open_when_asked},
+    published_fds::{lend_memory, lend_pipe},
 };
 use super::{
     board::{Board, PeerState},
-    spaces::Spaces,
+    namespaces::Spaces,
 };
 
 /// A descriptor to ask for.
@@ -59,7 +59,7 @@ pub(super) enum Wanted {
 
 /// Asks the creator of a board for it. The creator listens before any rank learns the board's name, or it has ended.
 pub(super) fn board(name: u64, cookie: u64, patience: Duration) -> io::Result<OwnedFd> {
-    let name = doors::of_board(name);
+    let name = named_sockets::of_board(name);
     let mut knock = None;
     let look = |turn| {
         if turn == TURNS_WITHOUT_PATHS {
@@ -82,7 +82,7 @@ pub(super) fn of_rank(
     wanted: Wanted,
     patience: Duration,
 ) -> io::Result<Vec<OwnedFd>> {
-    let name = doors::of_rank(board.name(), rank);
+    let name = named_sockets::of_rank(board.name(), rank);
     let call = |turn| {
         if turn == TURNS_WITHOUT_PATHS {
             board.need_paths();
@@ -114,7 +114,7 @@ fn try_again(
     let mut pause = PAUSE_MIN;
     for turn in 0.. {
         before(turn)?;
-        let asked = doors::connect(name).and_then(|socket| ask(&socket, cookie, wanted));
+        let asked = named_sockets::connect(name).and_then(|socket| ask(&socket, cookie, wanted));
         match asked {
             Err(why) if is_absent(&why) && now() < end => {}
             Err(why) if is_absent(&why) => {
@@ -143,7 +143,7 @@ pub(super) fn unreached(
     theirs: Spaces,
     owner: &str,
 ) -> io::Error {
-    let is_other_users = why.get_ref().is_some_and(|why| why.is::<doors::TwoUsers>());
+    let is_other_users = why.get_ref().is_some_and(|why| why.is::<named_sockets::TwoUsers>());
     let sentence = if is_other_users {
         format!("it is out of reach: {why}")
     } else {

@@ -33,7 +33,7 @@ fn answered(request: &[u8], cookie: u64) -> io::Result<Vec<OwnedFd>> {
     let (here, there) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     rustix::net::send(&here, request, SendFlags::NOSIGNAL).unwrap();
-    desk::answer(&there, cookie, |_, give| give(&[there.as_fd()]));
+    fd_server::answer(&there, cookie, |_, give| give(&[there.as_fd()]));
     receive(&here)
 }
 
@@ -52,7 +52,7 @@ fn nobody_without_the_cookie_is_given_anything() {
 fn a_board_is_had_at_its_meeting_and_nothing_is_left_of_it() {
     let made = Board::create(2).unwrap();
     let ask = |cookie| board(made.name(), cookie, Duration::ZERO);
-    let name = doors::of_board(made.name());
+    let name = named_sockets::of_board(made.name());
     let files =
         || ["/dev/shm", "/tmp"].map(|folder| std::path::Path::new(folder).join(&name).exists());
     assert!(ask(made.cookie()).is_err());

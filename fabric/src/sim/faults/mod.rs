@@ -14,7 +14,7 @@
 //! ```
 
 mod file;
-mod short;
+mod one_line;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -10,7 +10,7 @@
 //! recognized by its number and ignored. Answers are sent as urgent packets, which do not wait for links.
 
 mod crossing;
-mod lanes;
+mod flows;
 mod slots;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use self::crossing::Trip;
 use super::{
     Config, Faults, Transport,
-    dial::{Dial, Way},
+    connections::{Dial, Way},
     faults::Flow,
     goback::{Answer, Data, Pool, Receiver, Sender},
     heap::{Time, What},

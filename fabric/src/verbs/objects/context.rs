@@ -16,7 +16,7 @@ use crate::{
     counters::Counters,
     verbs::{
         abi,
-        happened::{About, Happened, Subject, about},
+        async_events::{About, Happened, Subject, about},
         library::Library,
     },
 };

@@ -3,14 +3,14 @@
 
 mod context;
 mod memory;
-mod pair;
+mod queue_pair;
 mod queues;
 
 use std::{fmt, io, ptr::NonNull};
 
 pub(super) use context::{Context, Limits, Pd};
 pub(super) use memory::{Access, Local, Mr, Remote};
-pub(super) use pair::{Ah, CHAIN_MAX, Carried, Connect, Qp, Route, STEP_MAX, TRIES, What, Work};
+pub(super) use queue_pair::{Ah, CHAIN_MAX, Carried, Connect, Qp, Route, STEP_MAX, TRIES, What, Work};
 pub(super) use queues::{Channel, Cq, Srq};
 
 /// A pointer from the library.

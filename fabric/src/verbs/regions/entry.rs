@@ -8,7 +8,7 @@ use crate::{
     verbs::{
         objects::{Mr, Remote},
         onesided::Here,
-        way::FIRST,
+        lane::FIRST,
     },
 };
 

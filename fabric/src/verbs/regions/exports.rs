@@ -19,7 +19,7 @@ use crate::{
     verbs::{
         objects::{Access, Mr, Pd, Remote},
         onesided::Here,
-        way::FIRST,
+        lane::FIRST,
         wire::Name,
     },
 };

@@ -13,8 +13,8 @@ use crate::{
     driver::Failure,
     memory::RemoteRegion,
     verbs::{
-        counts::Tally,
-        names::{ASKED_MAX, Named},
+        host_counters::Tally,
+        named_regions::{ASKED_MAX, Named},
         registrations::{is_plain, place_of, slot_of},
         wire::Name,
     },

@@ -6,7 +6,7 @@ use super::{GUARD, Ranks};
 use crate::{
     connect::{Event, State},
     driver::{Down, FailureWatch, Peer},
-    verbs::{doors::Doors, mesh::Mesh, rail::Rail, way::To},
+    verbs::{address_extension::Doors, prewired::Mesh, rail::Rail, lane::To},
 };
 
 /// Makes a queue pair on each rank for each other one. Returns these, and the doors that each rank shows.

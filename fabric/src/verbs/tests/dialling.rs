@@ -3,7 +3,7 @@
 use super::Ranks;
 use crate::{
     connect::{Event, Scheme, State},
-    verbs::{VerbsConfig, core::Core, way::Way, wire::Word},
+    verbs::{VerbsConfig, core::Core, lane::Way, wire::Word},
 };
 
 fn talking(config: &mut VerbsConfig) {

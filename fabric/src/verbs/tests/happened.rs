@@ -5,9 +5,9 @@ use crate::connect::Scheme;
 use crate::verbs::{
     abi,
     datagrams::{Datagrams, Destination},
-    happened::{Happened, Subject},
+    async_events::{Happened, Subject},
     objects::Cq,
-    way::{Far, To},
+    lane::{Far, To},
 };
 
 /// Returns two ranks that are connected by two lanes, after an event of the first one's second device.

@@ -3,8 +3,8 @@
 use super::{Ranks, To, io};
 use crate::verbs::{
     abi,
-    happened::{Happened, Subject},
-    held::{HOLDS_MAX, Holds},
+    async_events::{Happened, Subject},
+    srq_drain::{HOLDS_MAX, Holds},
 };
 
 const LANE: usize = 1;

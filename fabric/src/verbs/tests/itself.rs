@@ -6,7 +6,7 @@ use crate::{
     memory::RemoteRegion,
     verbs::{
         abi,
-        happened::{Happened, Subject},
+        async_events::{Happened, Subject},
     },
 };
 

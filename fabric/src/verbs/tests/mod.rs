@@ -15,7 +15,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Verbs, VerbsConfig, core::Core, way::To, wire::Word};
+use super::{Verbs, VerbsConfig, core::Core, lane::To, wire::Word};
 use crate::{
     connect::Scheme,
     counters::Counters,

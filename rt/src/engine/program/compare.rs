@@ -20,7 +20,7 @@ use std::{
 
 use ripstop_fabric::driver::Down;
 
-use super::{Told, calls::Why};
+use super::{Told, collective_registry::Why};
 use crate::{
     engine::{Core, Engine},
     error::ErrorKind,

@@ -10,7 +10,7 @@ use ripstop_fabric::driver::Down;
 
 use super::{
     RunCall,
-    calls::{Running, Why, is_before},
+    collective_registry::{Running, Why, is_before},
 };
 use crate::{
     engine::{

@@ -10,23 +10,23 @@
 //!
 //! A program keeps its buffers until all its messages and jobs are complete, even if it fails.
 
-mod agree;
-mod calls;
-mod carry;
-mod cells;
+mod creation;
+mod collective_registry;
+mod execute;
+mod collective_slots;
 mod compare;
-mod direct;
-mod doubt;
+mod direct_recv;
+mod stall_probe;
 mod end;
 mod fail;
-mod host;
-mod landed;
-mod listed;
-mod quick;
+mod polled_baseline;
+mod block_events;
+mod offloaded;
+mod single_round;
 mod run;
-mod slots;
-mod still;
-mod words;
+mod task_list_slots;
+mod quiesce;
+mod call_descriptions;
 
 use std::{
     collections::BTreeMap,
@@ -36,19 +36,19 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use self::doubt::KEY as DOUBT;
-pub(super) use self::listed::{Heard, is_token, list_max};
+pub(super) use self::stall_probe::KEY as DOUBT;
+pub(super) use self::offloaded::{Heard, is_token, list_max};
 pub(crate) use self::{
     end::Taken,
-    quick::{Look, QuickRun},
+    single_round::{Look, QuickRun},
 };
 use ripstop_fabric::driver::Down;
 
 use self::{
-    calls::Calls,
-    landed::Lines,
+    collective_registry::Calls,
+    block_events::Lines,
     run::{Room, Run},
-    slots::{Lot, TaskListSlotId},
+    task_list_slots::{Lot, TaskListSlotId},
 };
 use ripstop_fabric::driver::Token;
 
@@ -89,12 +89,12 @@ pub(super) struct State {
     parts: Vec<Part>,
     told: Vec<Told>,
     calls: Calls,
-    words: words::Known,
+    words: call_descriptions::Known,
     compared: compare::Comparisons,
     /// Panics of reductions, for the futures of their programs.
     panics: Vec<(OpId, Panic)>,
     /// Timer that [asks](doubt) the peers of a stalled program.
-    doubt: Option<doubt::Doubt>,
+    doubt: Option<stall_probe::Doubt>,
     /// Shared resources of programs that run as task lists, by context and slot number.
     slots: BTreeMap<TaskListSlotId, Lot>,
     /// Serial number of the last program that ran as task lists.
@@ -224,7 +224,7 @@ impl State {
             parts: Vec::new(),
             told: Vec::new(),
             calls: Calls::new(),
-            words: words::Known::new(),
+            words: call_descriptions::Known::new(),
             compared: compare::Comparisons::new(),
             panics: Vec::new(),
             doubt: None,

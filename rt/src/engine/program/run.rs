@@ -4,7 +4,7 @@ use std::{collections::VecDeque, mem, sync::Arc};
 
 use ripstop_fabric::driver::Payload;
 
-use super::{RunCall, listed::Listed};
+use super::{RunCall, offloaded::Listed};
 use crate::{
     error::ErrorKind,
     group::{Group, WorldRank},

@@ -12,11 +12,11 @@ use std::{
 
 use super::{
     Core, Engine, Recovery,
-    calls::{Calls, Making},
+    agree_calls::{Calls, Making},
 };
 use crate::{
     contexts::Contexts,
-    engine::waiting::Waiting,
+    engine::pending_ops::Waiting,
     error::ErrorKind,
     group::{Group, WorldRank},
     proto::collective_id::CollectiveId,

@@ -2,7 +2,7 @@
 //! surviving ranks.
 
 mod agreements;
-mod calls;
+mod agree_calls;
 mod failures;
 mod revoke;
 

@@ -16,8 +16,8 @@ use ripstop_fabric::{driver::Down, offload::Counter};
 
 use super::{
     All, Core, Engine, WindowId,
-    tally::{Remote, What},
-    word::{COME, Failed, GAVE_UP, Word},
+    counter_pairs::{Remote, What},
+    fence_word::{COME, Failed, GAVE_UP, Word},
 };
 use crate::{
     error::ErrorKind,

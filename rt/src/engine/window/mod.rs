@@ -16,18 +16,18 @@
 //! way.
 //! Ranks that are not neighbors take no memory here.
 
-mod entrance;
+mod access_guard;
 mod fence;
-mod ledger;
-mod lines;
+mod epoch_counters;
+mod update_queue;
 mod locks;
-mod look;
-mod news;
+mod poll;
+mod handlers;
 mod number;
 mod ops;
 mod pieces;
-mod tally;
-mod word;
+mod counter_pairs;
+mod fence_word;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,22 +44,22 @@ use ripstop_fabric::{
 
 pub use self::number::Combine;
 use self::{
-    entrance::Entrance,
+    access_guard::Entrance,
     fence::Fences,
-    lines::Line,
+    update_queue::Line,
     locks::Standing,
     ops::Stashed,
     pieces::Pieces,
-    tally::{Ours, Pool, Remote, Theirs, Watching},
+    counter_pairs::{Ours, Pool, Remote, Theirs, Watching},
 };
 pub(crate) use self::{
     fence::{Gates, Looked, Passed},
-    ledger::{Ledger, Said},
+    epoch_counters::{Ledger, Said},
     locks::Want,
     number::Number,
     ops::{Deed, Ranges},
     pieces::{Extent, Memory},
-    tally::Heard,
+    counter_pairs::Heard,
 };
 use super::{Core, Engine, Wanted};
 use crate::{

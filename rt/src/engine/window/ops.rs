@@ -7,7 +7,7 @@ use ripstop_fabric::driver::{Down, Failure};
 
 use super::{
     Core, Engine, WindowId,
-    lines::Part,
+    update_queue::Part,
     number::{Combine, Number},
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! Turns one step into tasks and duties of the host, and counts how many of them take a place in a list.
 
-use super::{Counter, Deed, Item, Least, Lowering, form::Lowered};
+use super::{Counter, Deed, Item, Least, Lowering, lowered_program::Lowered};
 use crate::offload::{Action, LOOKAHEAD_MIN, Span};
 
 impl Lowering {

@@ -31,17 +31,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use ripstop_fabric::offload::Combination;
 
-pub(super) use self::form::Kept;
-use self::form::{Form, Lowered, waits_for};
+pub(super) use self::lowered_program::Kept;
+use self::lowered_program::{Form, Lowered, waits_for};
 use super::{Action, LOOKAHEAD_MIN, Program, Span};
 
-mod form;
+mod lowered_program;
 mod items;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
-mod told;
+mod counted_recvs;
 
 /// Minimum length of the lists that a program is cut into.
 pub(crate) const LIST_MIN: usize = LOOKAHEAD_MIN - 1;

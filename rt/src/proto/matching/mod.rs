@@ -17,7 +17,7 @@
 
 mod entry;
 mod list;
-mod sought;
+mod fetched;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! Each path has a fixed cost and a cost per byte. The table is the lower envelope of these lines, within the limits of
 //! the driver and of the settings.
 
-mod envelope;
+mod cost_envelope;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 
 use ripstop_fabric::driver::{Caps, Cost};
 
-use self::envelope::{Line, Row, envelope};
+use self::cost_envelope::{Line, Row, envelope};
 use super::wire::Eager;
 use crate::{
     group::WorldRank,

@@ -2,7 +2,7 @@ use ripstop_fabric::driver::{Caps, Cost};
 
 use super::{
     Memory, Path, Paths, Rules,
-    envelope::{Line, Row, envelope},
+    cost_envelope::{Line, Row, envelope},
 };
 use crate::{group::WorldRank, settings::Settings};
 

@@ -3,13 +3,13 @@
 //! Bytes from the wire are not trusted. Reading a header is a length check and a copy. Ids consist of a slot and a generation.
 //! They are looked up in tables, and never used as addresses.
 
-mod failing;
+mod failure_headers;
 
 use crate::proto::collective_id::CollectiveId;
 use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
-pub(crate) use self::failing::{
+pub(crate) use self::failure_headers::{
     Agree, CALLS, DOWN_WORDS, Death, LastCalls, Revoke, SAY_DECIDE, SAY_PROMISE, SAY_PROPOSE,
     SAY_REPORT, WORDS_LEN, WORDS_PARTS, Words,
 };

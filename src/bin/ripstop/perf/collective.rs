@@ -11,15 +11,15 @@ use ripstop::{Comm, Result, Runtime, Sum, prelude::*};
 
 use super::{
     Pair, Trouble, allocations,
-    away::{self, Away},
-    calls::{Calls, Name},
+    absence::{self, Away},
+    collective_calls::{Calls, Name},
     clock,
-    meanwhile::{Meanwhile, Passed, calibrated},
+    overlap_activity::{Meanwhile, Passed, calibrated},
     options::{Common, bytes},
     report::{Report, Row, human},
     windows::whole,
 };
-use crate::hidden;
+use crate::overlap_percent;
 
 /// How long collectives take, and how much of that a computation hides
 ///
@@ -64,7 +64,7 @@ pub(super) struct Args {
     plan: bool,
 
     #[command(flatten)]
-    away: away::Args,
+    away: absence::Args,
 
     #[command(flatten)]
     pub(super) common: Common,
@@ -260,8 +260,8 @@ impl<'a> Bench<'a> {
             .figure("pure_us", "pure µs", pure)
             .figure("compute_us", "compute µs", compute)
             .figure("overall_us", "overall µs", overall)
-            .figure("osu_overlap", "OSU %", hidden::osu(times))
-            .figure("imb_overlap", "IMB %", hidden::imb(times))
+            .figure("osu_overlap", "OSU %", overlap_percent::osu(times))
+            .figure("imb_overlap", "IMB %", overlap_percent::imb(times))
             .figure("availability", "available %", 100.0 * compute / computed)
             .figure("agent_us", "agent CPU µs", agent)
             .figure("list_words", "words", words)

@@ -9,7 +9,7 @@ use super::{
     options::bytes_up_to,
     report::{Report, Row, human},
     seconds,
-    tally::Tally,
+    counts::Tally,
 };
 
 /// The rate of messages to rank 0 when each other rank sends all that it can, and how fair that is

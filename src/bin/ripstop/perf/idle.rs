@@ -8,7 +8,7 @@ use super::{
     Pair, TAG, TAG_TALLY, Trouble, clock,
     report::{Report, Row},
     seconds,
-    tally::Tally,
+    counts::Tally,
 };
 
 /// Processor time that ranks use while all of them wait for a message.

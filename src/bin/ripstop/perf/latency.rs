@@ -7,7 +7,7 @@ use super::{
     options::{Common, bytes},
     report::{Report, Row, human},
     samples::Samples,
-    tally::Tally,
+    counts::Tally,
 };
 
 /// Time of a message one way: half a round trip, every trip timed by itself.

@@ -4,26 +4,26 @@
 //! `rate` and `matching` do the same as `benches/compare/p2p.c`, so that the two can be compared.
 
 mod allocations;
-mod away;
+mod absence;
 mod buffers;
-mod calls;
+mod collective_calls;
 mod clock;
 mod collective;
 mod flood;
 mod idle;
 mod latency;
 mod matching;
-mod meanwhile;
+mod overlap_activity;
 mod netpipe;
 mod onesided;
 pub(crate) mod options;
 mod overlap;
-mod planned;
+mod persistent;
 pub(crate) mod report;
 mod samples;
 mod startup;
 mod stream;
-mod tally;
+mod counts;
 mod windows;
 
 use std::{error::Error, process::ExitCode, time::Duration};
@@ -35,7 +35,7 @@ use self::{
     report::{Report, Row},
     windows::{Deed, Way},
 };
-use crate::tell::tell;
+use crate::stderr_lines::tell;
 
 /// Measure messages between ranks: run it as a rank, `ripstop run -n 2 -- ripstop perf ...`
 #[derive(clap::Args, Debug)]

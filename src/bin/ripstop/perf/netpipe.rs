@@ -11,7 +11,7 @@ use super::{
     report::{Report, Row, human},
     samples::Samples,
     stream::Stream,
-    tally::Tally,
+    counts::Tally,
     windows::Blocks,
 };
 

@@ -19,7 +19,7 @@ use super::{
     refuse,
     report::{Report, Row, human},
     samples::Samples,
-    tally::Tally,
+    counts::Tally,
 };
 
 /// Time and bandwidth of one-sided commands on registered memory, by the driver of shared memory; the other rank sleeps.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use super::{samples::Samples, tally::Tally};
+use super::{samples::Samples, counts::Tally};
 
 /// The destination of results; ranks other than 0 print nothing.
 #[derive(Debug)]

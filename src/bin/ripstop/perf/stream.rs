@@ -11,7 +11,7 @@ use super::{
     options::{Common, bytes},
     report::{Report, Row, human},
     samples::Samples,
-    tally::Tally,
+    counts::Tally,
 };
 
 /// Bytes per second in windows of messages, each window answered by 4 bytes when all of it has come.

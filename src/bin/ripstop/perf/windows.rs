@@ -9,7 +9,7 @@ use super::{
     options::{Common, bytes},
     report::{Report, Row, human},
     samples::Samples,
-    tally::Tally,
+    counts::Tally,
 };
 
 /// Time of an epoch, or of an operation under a lock, on windows

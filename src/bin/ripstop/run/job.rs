@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, setrlimit};
 
 use super::affinity;
 use super::message;
-use super::mouth::Mouth;
+use super::output_writer::Mouth;
 use super::poller::{Poller, Token};
 use super::program::Program;
 use super::rank::{Rank, Request, Setup, Which};

@@ -1,15 +1,15 @@
 //! Messages of the launcher itself, on standard error, each labelled with the launcher's name.
 
-use crate::tell;
+use crate::stderr_lines;
 
 /// Prints one line.
 pub(super) fn tell(text: &str) {
-    tell::tell(NAME, text);
+    stderr_lines::tell(NAME, text);
 }
 
 /// Returns the line that [`tell`] prints.
 pub(super) fn line(text: &str) -> String {
-    tell::line(NAME, text)
+    stderr_lines::line(NAME, text)
 }
 
 /// Formats ranks: `rank 3`, `ranks 0 and 2`, `ranks 0-5, 7 and 9`. Runs of three or more are shortened.

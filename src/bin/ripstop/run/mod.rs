@@ -5,7 +5,7 @@ mod job;
 mod judge;
 mod label;
 mod message;
-mod mouth;
+mod output_writer;
 mod output;
 mod poller;
 mod program;

@@ -16,7 +16,7 @@ use rustix::thread::CpuSet;
 use ripstop_rt::boot::wire;
 
 use super::label::Lines;
-use super::mouth::Mouth;
+use super::output_writer::Mouth;
 use super::program::Program;
 use super::signals::InChild;
 

@@ -7,11 +7,11 @@ mod awp;
 mod bars;
 mod cases;
 mod collective;
-mod contact;
-mod first;
-mod load;
+mod connection_setup;
+mod first_iterations;
+mod app_workload;
 mod options;
-mod overlapped;
+mod overlapped_alltoall;
 mod p3dfft;
 mod plot;
 mod scenario;
@@ -34,15 +34,15 @@ use ripstop::sim::{Faults, Manager, Model, Report, Simulation, Transport};
 use self::{
     bars::Bars,
     cases::Case,
-    contact::Node,
-    load::Load,
+    connection_setup::Node,
+    app_workload::Load,
     options::{Assignment, Sweep, assignment, sweep},
     plot::Plot,
     scenario::{Figures, Scenario, Work},
 };
 use crate::{
     perf::report::{Report as Table, Row},
-    tell::tell,
+    stderr_lines::tell,
 };
 
 /// Run a scenario on a simulated cluster: thousands of ranks, faults from a seed, virtual time
@@ -111,8 +111,8 @@ pub(crate) struct Args {
 
     /// Times of the computation, measured on a machine, in ns: a velocity cell, a stress cell, a ghost value
     /// (awp); a point of the box transformed along x, y, z (p3dfft)
-    #[arg(long, value_name = "A,B,C", value_parser = load::costs)]
-    costs: Option<load::Costs>,
+    #[arg(long, value_name = "A,B,C", value_parser = app_workload::costs)]
+    costs: Option<app_workload::Costs>,
 
     /// Variables that are transformed at a time (p3dfft)
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -123,7 +123,7 @@ pub(crate) struct Args {
     chunks: u64,
 
     /// How many times as slow the simulated processors are as the one that was measured
-    #[arg(long, value_name = "F", value_parser = load::factor, default_value = "1")]
+    #[arg(long, value_name = "F", value_parser = app_workload::factor, default_value = "1")]
     slower: f64,
 
     /// Only these ways of a scenario that runs in several
@@ -187,11 +187,11 @@ fn carry_out(
     drawing: &mut Drawing,
 ) -> Result<Row, Trouble> {
     let Case { ranks, seed, .. } = case;
-    if let Some(queue) = overlapped::queue_of(case.way) {
-        return overlapped::offloaded(args, case, queue, &mut drawing.plot);
+    if let Some(queue) = overlapped_alltoall::queue_of(case.way) {
+        return overlapped_alltoall::offloaded(args, case, queue, &mut drawing.plot);
     }
     let mut job = simulation.clone().ranks(ranks).seed(seed);
-    if overlapped::is_by_host(case.way) || args.scenario.goes_by_messages(case.way) {
+    if overlapped_alltoall::is_by_host(case.way) || args.scenario.goes_by_messages(case.way) {
         job = job.set("RIPSTOP_COLLECTIVES", "messages");
     }
     let way = args.scenario.settled(&job, case.way);
@@ -246,7 +246,7 @@ impl Drawing {
     fn draw<T>(&mut self, case: Case, report: &Report<T>, figures: &Figures) {
         let at = f64::from(case.ranks);
         // Both suites give the same overlap if the hidden operation takes as long as the computation.
-        let drawn = if overlapped::is_by_host(case.way) {
+        let drawn = if overlapped_alltoall::is_by_host(case.way) {
             1
         } else {
             DRAWN

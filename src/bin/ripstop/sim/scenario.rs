@@ -11,10 +11,10 @@ use ripstop::{
 
 use super::{
     awp, collective,
-    contact::{self, Contact, Node},
-    first,
-    load::Load,
-    overlapped, p3dfft, startup, traffic,
+    connection_setup::{self, Contact, Node},
+    first_iterations,
+    app_workload::Load,
+    overlapped_alltoall, p3dfft, startup, traffic,
 };
 
 /// The scenarios.
@@ -112,10 +112,10 @@ impl Scenario {
     pub(super) fn ways(self) -> &'static [&'static str] {
         match self {
             Self::Alltoall => collective::ALL_TO_ALL,
-            Self::Ialltoall => overlapped::WAYS,
+            Self::Ialltoall => overlapped_alltoall::WAYS,
             Self::Awp => awp::WAYS,
             Self::P3dfft => p3dfft::WAYS,
-            _ if self.pattern().is_some() => contact::WAYS,
+            _ if self.pattern().is_some() => connection_setup::WAYS,
             _ => &[""],
         }
     }
@@ -135,7 +135,7 @@ impl Scenario {
     /// Resolves `auto` if the scenario is about connecting ranks.
     pub(super) fn settled(self, job: &Simulation, way: &'static str) -> &'static str {
         match self.pattern() {
-            Some(pattern) => contact::settled(way, job, pattern),
+            Some(pattern) => connection_setup::settled(way, job, pattern),
             None => way,
         }
     }
@@ -204,7 +204,7 @@ impl Scenario {
             Self::Barrier => Box::pin(collective::barrier(world, work)),
             Self::Allreduce => Box::pin(collective::all_reduce(world, work)),
             Self::Alltoall => Box::pin(collective::all_to_all(world, work)),
-            Self::Ialltoall => Box::pin(overlapped::by_host(world, work)),
+            Self::Ialltoall => Box::pin(overlapped_alltoall::by_host(world, work)),
             Self::Stream => Box::pin(traffic::stream(world, work)),
             Self::Rate => Box::pin(traffic::rate(world, work)),
             Self::Flood => Box::pin(traffic::flood(world, work)),
@@ -213,11 +213,11 @@ impl Scenario {
             Self::Awp => Box::pin(awp::steps(world, work)),
             Self::P3dfft => Box::pin(p3dfft::transforms(world, work)),
             Self::Connect => Box::pin(traffic::connect(world, work)),
-            Self::FirstAlltoall => Box::pin(first::all_to_all(world, work, manager)),
-            Self::FirstAllreduce => Box::pin(first::all_reduce(world, work, manager)),
-            Self::FirstBcast => Box::pin(first::bcast(world, work, manager)),
-            Self::Ft => Box::pin(first::ft(world, work, manager)),
-            Self::SevenPoint => Box::pin(first::seven_point(world, work, manager)),
+            Self::FirstAlltoall => Box::pin(first_iterations::all_to_all(world, work, manager)),
+            Self::FirstAllreduce => Box::pin(first_iterations::all_reduce(world, work, manager)),
+            Self::FirstBcast => Box::pin(first_iterations::bcast(world, work, manager)),
+            Self::Ft => Box::pin(first_iterations::ft(world, work, manager)),
+            Self::SevenPoint => Box::pin(first_iterations::seven_point(world, work, manager)),
             Self::Startup => Box::pin(startup::start_up(world, work, manager)),
             Self::Deadlock => Box::pin(deadlock(world)),
         }

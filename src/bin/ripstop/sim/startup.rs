@@ -6,7 +6,7 @@
 use ripstop::{Comm, Result, sim::Manager};
 
 use super::{
-    contact::{Contact, Start},
+    connection_setup::{Contact, Start},
     scenario::{Figures, Work, all_found},
 };
 

@@ -4,7 +4,7 @@ use ripstop::sim::{Manager, Model, Report, Simulation};
 
 use super::{
     Args,
-    load::Load,
+    app_workload::Load,
     scenario::{Figures, Scenario, Work},
     simulate,
 };

@@ -5,8 +5,8 @@
 //! (`--parallel`), because perftest does not pause while it spins. The other cases use a guest that other work does not
 //! disturb.
 
-mod alone;
-mod beside;
+mod settings_case;
+mod ratio_case;
 
 use std::{
     io::{self, Write},
@@ -87,8 +87,8 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
 /// A case: beside another program, or in several settings beside each other.
 #[derive(Clone, Copy)]
 enum Case {
-    Beside(&'static beside::Case),
-    Alone(&'static alone::Case),
+    Beside(&'static ratio_case::Case),
+    Alone(&'static settings_case::Case),
 }
 
 /// The guest that a case needs.
@@ -100,8 +100,8 @@ struct Bed {
 
 impl Case {
     fn all() -> impl Iterator<Item = Self> {
-        let beside = beside::CASES.iter().map(Self::Beside);
-        beside.chain(alone::CASES.iter().map(Self::Alone))
+        let beside = ratio_case::CASES.iter().map(Self::Beside);
+        beside.chain(settings_case::CASES.iter().map(Self::Alone))
     }
 
     const fn name(self) -> &'static str {
@@ -126,8 +126,8 @@ impl Case {
 
     const fn head(self) -> &'static str {
         match self {
-            Self::Beside(_) => beside::HEAD,
-            Self::Alone(_) => alone::HEAD,
+            Self::Beside(_) => ratio_case::HEAD,
+            Self::Alone(_) => settings_case::HEAD,
         }
     }
 
@@ -319,7 +319,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 
 #[cfg(test)]
 mod tests {
-    use super::{Case, Programs, beside, parse, script};
+    use super::{Case, Programs, ratio_case, parse, script};
 
     #[test]
     fn contestants_take_turns_and_so_does_who_begins() {
@@ -327,7 +327,7 @@ mod tests {
             ripstop: "/r".into(),
             pairs: "/p".into(),
         };
-        let script = script(&[Case::Beside(&beside::CASES[0])], 2, &programs);
+        let script = script(&[Case::Beside(&ratio_case::CASES[0])], 2, &programs);
         let heads: Vec<&str> = script
             .lines()
             .filter(|line| line.starts_with("echo"))

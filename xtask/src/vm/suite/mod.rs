@@ -18,7 +18,7 @@ use self::table::{SUITES, Suite, What};
 use super::{guest::Guest, image::Image, options::Options, packages};
 
 mod all;
-mod itself;
+mod self_check;
 mod matrix;
 mod report;
 mod table;
@@ -40,7 +40,7 @@ pub(crate) fn itself(gate: &mut Gate) -> Result<(), String> {
     gate.counted(
         "`cargo xtask vm`",
         "cargo xtask vm-test --itself",
-        |_, tally| itself::check().map(|claims| tally.passed += claims),
+        |_, tally| self_check::check().map(|claims| tally.passed += claims),
     )
 }
 
@@ -96,7 +96,7 @@ impl Bed {
     /// Checks `cargo xtask vm` itself, then starts one guest and runs all programs in it. Returns the outcome and the output,
     /// which `show` gets as it comes.
     fn run(&self, tally: &mut Tally, show: impl Write + Send + 'static) -> Ended {
-        let itself = itself::check().map(|claims| tally.passed += claims);
+        let itself = self_check::check().map(|claims| tally.passed += claims);
         let (status, text) = self.output(&FOR_GATE, show);
         let outcome = status.and_then(|status| {
             count(&self.programs, &text, tally)?;

@@ -25,7 +25,7 @@ use rustix::{
 use super::{
     Place, Wire,
     ring::{Broken, Consumer, PACKET_LEN_MAX, Producer, RING_WORDS},
-    shared::Shared,
+    mapped_words::Shared,
 };
 use crate::{event::Address, interface::Packet};
 

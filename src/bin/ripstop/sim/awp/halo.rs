@@ -2,8 +2,8 @@
 
 use ripstop::{Access, Comm, RecvOp, RemoteOp, Result, SendOp, Window, buffer::RegBuf};
 
-use super::lanes::{Lane, Lanes};
-use crate::sim::load::Spent;
+use super::ghosts::{Lane, Lanes};
+use crate::sim::app_workload::Spent;
 
 /// The exchange of the velocities or of the stresses.
 pub(super) struct Halo {

@@ -2,7 +2,7 @@
 //! and each exchange as its bytes.
 
 mod halo;
-mod lanes;
+mod ghosts;
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use ripstop::{Cart, Collectives, Comm, Result, sim};
 
 use self::{
     halo::Halo,
-    lanes::{FULL, Grid, NEEDED},
+    ghosts::{FULL, Grid, NEEDED},
 };
 use super::{
-    load::Spent,
+    app_workload::Spent,
     scenario::{Figures, Work},
 };
 

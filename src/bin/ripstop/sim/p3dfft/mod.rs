@@ -1,7 +1,7 @@
 //! A parallel 3-D Fourier transform of real numbers: the schedule of `examples/p3dfft`, with each stage as its time and each
 //! transpose as its bytes.
 
-mod slot;
+mod transpose_slot;
 
 use std::{mem, ops::Range, time::Duration};
 
@@ -9,9 +9,9 @@ use ripstop::{
     Cart, Collectives, Comm, Max, Result, Tuned, Tuning, collectives::plan::AllToAll, sim,
 };
 
-use self::slot::{Direction, Slot};
+use self::transpose_slot::{Direction, Slot};
 use super::{
-    load::{Load, Spent},
+    app_workload::{Load, Spent},
     scenario::{Figures, Work, all_found},
 };
 

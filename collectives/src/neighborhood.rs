@@ -1,0 +1,420 @@
+//! Collectives among neighbors, on grids and on graphs.
+
+use ripstop_rt::{
+    Cart, Comm, Result,
+    buffer::{RecvBuf, SendBuf, Wire},
+    internal::{CommInternals, offload::Signature, room},
+};
+
+use crate::{
+    neighborhood_key::Around,
+    call_spec::BYTES_MAX,
+    cache::{Cache, Ready},
+    call::Call,
+    lower::lower,
+    op::{Both, ExchangeOp, Fresh, FreshOp},
+    persistent::{Draft, ExchangePlan},
+    plan::{Neighbour, Pairing, Place, kept, neighbours},
+};
+
+/// Collectives in which every rank exchanges blocks with its neighbors. On a [`Cart`], these are the ranks one down and one up
+/// in each dimension, in that order. On a [`Graph`](crate::Graph), they are the ranks that were named.
+///
+/// The rules are those of [`Collectives`](crate::Collectives). Ranks may call different forms of one collective, with counts
+/// and without, because only neighbors must agree on the lengths of blocks. Beyond the edge of a grid that does not wrap around
+/// there is no rank: the block for it is skipped, and the block from it stays as it was, zero in a new vector.
+pub trait Neighborhood {
+    /// Returns the communicator of the neighborhood.
+    fn communicator(&self) -> &Comm;
+
+    /// Returns the ranks that this rank receives from and sends to; block `i` is for, or from, neighbor `i`.
+    fn edges(&self) -> Edges;
+
+    /// Gives every neighbor this rank's block, and gets theirs. All blocks have the same length.
+    #[track_caller]
+    fn neighbor_all_gather<S: SendBuf>(&self, send: S) -> FreshOp<S> {
+        let cut = Cut::one_to_all(send.elems().len());
+        fresh(self, "neighbor_all_gather", &cut, send)
+    }
+
+    /// Like [`neighbor_all_gather`](Self::neighbor_all_gather), into a buffer.
+    #[track_caller]
+    fn neighbor_all_gather_into<S, R>(&self, send: S, recv: R) -> ExchangeOp<S, R>
+    where
+        S: SendBuf,
+        R: RecvBuf<Elem = S::Elem>,
+    {
+        let cut = Cut::one_to_all(send.elems().len());
+        exchange(self, "neighbor_all_gather_into", &cut, send, recv)
+    }
+
+    /// Like [`neighbor_all_gather`](Self::neighbor_all_gather), with blocks of `recv_counts[i]` elements from neighbor `i`.
+    #[track_caller]
+    fn neighbor_all_gather_v<S: SendBuf>(&self, send: S, recv_counts: &[usize]) -> FreshOp<S> {
+        let cut = Cut::one_to_all(send.elems().len()).receiving(recv_counts);
+        fresh(self, "neighbor_all_gather_v", &cut, send)
+    }
+
+    /// Like [`neighbor_all_gather_v`](Self::neighbor_all_gather_v), into a buffer.
+    #[track_caller]
+    fn neighbor_all_gather_v_into<S, R>(
+        &self,
+        send: S,
+        recv: R,
+        recv_counts: &[usize],
+    ) -> ExchangeOp<S, R>
+    where
+        S: SendBuf,
+        R: RecvBuf<Elem = S::Elem>,
+    {
+        let cut = Cut::one_to_all(send.elems().len()).receiving(recv_counts);
+        exchange(self, "neighbor_all_gather_v_into", &cut, send, recv)
+    }
+
+    /// Gives neighbor `i` block `i`, and gets one block of each neighbor. All blocks have the same length.
+    ///
+    /// On a rank that receives but sends to no rank, `send` is empty and does not tell the length of a block. This is an error
+    /// there; such a rank calls another form.
+    #[track_caller]
+    fn neighbor_all_to_all<S: SendBuf>(&self, send: S) -> FreshOp<S> {
+        let cut = Cut::equal(send.elems().len());
+        fresh(self, "neighbor_all_to_all", &cut, send)
+    }
+
+    /// Like [`neighbor_all_to_all`](Self::neighbor_all_to_all), into a buffer. On a rank that sends to no rank, the length of
+    /// `recv` must be that of all blocks together, and so tells the length of a block.
+    #[track_caller]
+    fn neighbor_all_to_all_into<S, R>(&self, send: S, mut recv: R) -> ExchangeOp<S, R>
+    where
+        S: SendBuf,
+        R: RecvBuf<Elem = S::Elem>,
+    {
+        let room = Some(room(&mut recv));
+        let cut = Cut {
+            room,
+            ..Cut::equal(send.elems().len())
+        };
+        exchange(self, "neighbor_all_to_all_into", &cut, send, recv)
+    }
+
+    /// Like [`neighbor_all_to_all`](Self::neighbor_all_to_all), with `send_counts[i]` elements for neighbor `i`, and
+    /// `recv_counts[i]` from it.
+    #[track_caller]
+    fn neighbor_all_to_all_v<S: SendBuf>(
+        &self,
+        send: S,
+        send_counts: &[usize],
+        recv_counts: &[usize],
+    ) -> FreshOp<S> {
+        let cut = Cut::counted(send_counts, recv_counts);
+        fresh(self, "neighbor_all_to_all_v", &cut, send)
+    }
+
+    /// Like [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v), into a buffer.
+    #[track_caller]
+    fn neighbor_all_to_all_v_into<S, R>(
+        &self,
+        send: S,
+        send_counts: &[usize],
+        recv: R,
+        recv_counts: &[usize],
+    ) -> ExchangeOp<S, R>
+    where
+        S: SendBuf,
+        R: RecvBuf<Elem = S::Elem>,
+    {
+        let cut = Cut::counted(send_counts, recv_counts);
+        exchange(self, "neighbor_all_to_all_v_into", &cut, send, recv)
+    }
+
+    /// Plans a [`neighbor_all_gather`](Self::neighbor_all_gather) of blocks of `block` elements once. Making the plan is a
+    /// collective of all ranks.
+    ///
+    /// # Errors
+    /// Those of the other collectives; the same is true for the plans below.
+    #[track_caller]
+    fn neighbor_all_gather_plan<T: Wire>(
+        &self,
+        block: usize,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        planned(self, "neighbor_all_gather_plan", &Cut::one_to_all(block))
+    }
+
+    /// Plans a [`neighbor_all_gather_v`](Self::neighbor_all_gather_v) of a block of `send_len` elements, and of
+    /// `recv_counts[i]` from neighbor `i`, once.
+    #[track_caller]
+    fn neighbor_all_gather_v_plan<T: Wire>(
+        &self,
+        send_len: usize,
+        recv_counts: &[usize],
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let cut = Cut::one_to_all(send_len).receiving(recv_counts);
+        planned(self, "neighbor_all_gather_v_plan", &cut)
+    }
+
+    /// Plans a [`neighbor_all_to_all`](Self::neighbor_all_to_all) with blocks of `block` elements once.
+    #[track_caller]
+    fn neighbor_all_to_all_plan<T: Wire>(
+        &self,
+        block: usize,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let edges = self.edges();
+        let counts = |of: &[_]| vec![block; of.len()];
+        let (sends, recvs) = (counts(&edges.destinations), counts(&edges.sources));
+        planned(
+            self,
+            "neighbor_all_to_all_plan",
+            &Cut::counted(&sends, &recvs),
+        )
+    }
+
+    /// Plans a [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v) once.
+    #[track_caller]
+    fn neighbor_all_to_all_v_plan<T: Wire>(
+        &self,
+        send_counts: &[usize],
+        recv_counts: &[usize],
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let cut = Cut::counted(send_counts, recv_counts);
+        planned(self, "neighbor_all_to_all_v_plan", &cut)
+    }
+}
+
+/// A rank's neighbors; `None` is beyond an edge of the grid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "what a neighbourhood is")]
+pub struct Edges {
+    /// Ranks that this rank receives from.
+    pub sources: Vec<Option<usize>>,
+    /// Ranks that this rank sends to.
+    pub destinations: Vec<Option<usize>>,
+    /// How blocks match if two ranks share several edges.
+    pub pairing: Pairing,
+}
+
+/// How the two buffers are divided into blocks. Lengths are in elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Cut<'a> {
+    /// Elements of the send buffer.
+    pub(crate) given: usize,
+    /// Elements of the receive buffer, if its length may tell the length of a block.
+    pub(crate) room: Option<usize>,
+    /// True if all neighbors get the same block.
+    pub(crate) one: bool,
+    pub(crate) sends: Option<&'a [usize]>,
+    pub(crate) recvs: Option<&'a [usize]>,
+}
+
+impl<'a> Cut<'a> {
+    pub(crate) const fn one_to_all(given: usize) -> Self {
+        Self {
+            given,
+            room: None,
+            one: true,
+            sends: None,
+            recvs: None,
+        }
+    }
+
+    const fn receiving(self, counts: &'a [usize]) -> Self {
+        let recvs = Some(counts);
+        Self { recvs, ..self }
+    }
+
+    const fn equal(given: usize) -> Self {
+        Self {
+            one: false,
+            ..Self::one_to_all(given)
+        }
+    }
+
+    pub(crate) const fn counted(sends: &'a [usize], recvs: &'a [usize]) -> Self {
+        Self {
+            given: 0,
+            room: None,
+            one: false,
+            sends: Some(sends),
+            recvs: Some(recvs),
+        }
+    }
+
+    /// Makes the program of a rank, and what the rank must agree on with its neighbors.
+    fn make<T: Wire>(&self, place: &Place<'_>, edges: &Edges) -> Result<Ready, String> {
+        let block = self.block(edges)?;
+        let (to, input) = self.ends::<T>("send_counts", &edges.destinations, self.sends, block)?;
+        let (from, output) = self.ends::<T>("recv_counts", &edges.sources, self.recvs, block)?;
+        let input = if self.one { self.given } else { input };
+        if !has_room::<T>(input) {
+            return Err(format!(
+                "a block of {input} elements is more than memory can have"
+            ));
+        }
+        for (give, take) in kept(place.rank(), &to, &from, edges.pairing) {
+            let (given, taken) = (to[give].len, from[take].len);
+            if given != taken {
+                let what = match self.sends {
+                    Some(_) => format!("`send_counts[{give}]` is {given}"),
+                    None => format!("`send` has {given} elements"),
+                };
+                return Err(format!(
+                    "{what} and `recv_counts[{take}]` is {taken}: what stays has one length"
+                ));
+            }
+        }
+        let plan = neighbours(place, &to, &from, edges.pairing);
+        let program =
+            lower::<T>(&plan, input, output, false).map_err(|misfit| misfit.to_string())?;
+        Ok(Ready {
+            program: program.into(),
+            // Messages tell the lengths of blocks, so the signature does not contain them.
+            signature: Signature::of(self.verb()).with_type::<T>(),
+        })
+    }
+
+    const fn verb(&self) -> &'static str {
+        if self.one {
+            "neighbor_all_gather"
+        } else {
+            "neighbor_all_to_all"
+        }
+    }
+
+    /// Returns the length of a block without a count.
+    fn block(&self, edges: &Edges) -> Result<usize, String> {
+        let (outgoing, incoming) = (edges.destinations.len(), edges.sources.len());
+        if self.one {
+            return Ok(self.given);
+        }
+        let (name, all, neighbours) = match self.room {
+            _ if outgoing > 0 || self.given > 0 => ("send", self.given, outgoing),
+            _ if incoming == 0 || self.recvs.is_some() => return Ok(0),
+            Some(room) => ("recv", room, incoming),
+            None => {
+                let sentence = "`send` is for nobody and does not say how long blocks are: call a form with `recv` or counts";
+                return Err(sentence.to_owned());
+            }
+        };
+        if !all.is_multiple_of(neighbours) {
+            return Err(format!(
+                "`{name}` has {all} elements, no multiple of the {neighbours} neighbours: other blocks take counts"
+            ));
+        }
+        Ok(all / neighbours)
+    }
+
+    /// Returns the blocks of one direction, and their length in all.
+    fn ends<T>(
+        &self,
+        name: &str,
+        ranks: &[Option<usize>],
+        counts: Option<&[usize]>,
+        block: usize,
+    ) -> Result<(Vec<Neighbour>, usize), String> {
+        if let Some(counts) = counts.filter(|counts| counts.len() != ranks.len()) {
+            let (has, needed) = (counts.len(), ranks.len());
+            return Err(format!(
+                "`{name}` has {has} entries, and there are {needed} neighbours"
+            ));
+        }
+        let repeats = self.one && name == "send_counts";
+        let (mut start, mut ends) = (0_usize, Vec::with_capacity(ranks.len()));
+        for (at, rank) in ranks.iter().enumerate() {
+            let len = counts.map_or(block, |counts| counts[at]);
+            ends.push(Neighbour {
+                rank: *rank,
+                start,
+                len,
+            });
+            if !repeats {
+                let end = start.checked_add(len);
+                start = end
+                    .filter(|end| has_room::<T>(*end))
+                    .ok_or_else(|| format!("`{name}` add up to more than memory can have"))?;
+            }
+        }
+        Ok((ends, start))
+    }
+}
+
+/// Returns true if memory can hold `len` elements.
+fn has_room<T>(len: usize) -> bool {
+    let bytes = len.checked_mul(size_of::<T>());
+    bytes.is_some_and(|bytes| bytes <= BYTES_MAX)
+}
+
+#[track_caller]
+fn fresh<S: SendBuf>(
+    on: &(impl Neighborhood + ?Sized),
+    name: &'static str,
+    cut: &Cut<'_>,
+    send: S,
+) -> FreshOp<S> {
+    let mut call = call::<S::Elem>(on, name, cut);
+    let recv = call.room();
+    call.begin(None, send, recv, Fresh)
+}
+
+#[track_caller]
+fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+    on: &(impl Neighborhood + ?Sized),
+    name: &'static str,
+    cut: &Cut<'_>,
+    send: S,
+    recv: R,
+) -> ExchangeOp<S, R> {
+    call::<S::Elem>(on, name, cut).begin(None, send, recv, Both)
+}
+
+#[track_caller]
+fn planned<T: Wire, N: Neighborhood + ?Sized>(
+    on: &N,
+    name: &'static str,
+    cut: &Cut<'_>,
+) -> impl Future<Output = Result<ExchangePlan<T>>> + Send + use<T, N> {
+    let comm = on.communicator();
+    Draft::<T>::new(comm, name, ready::<T>(on, cut)).agreed(comm.clone(), None)
+}
+
+#[track_caller]
+fn call<'a, T: Wire>(
+    on: &'a (impl Neighborhood + ?Sized),
+    name: &'static str,
+    cut: &Cut<'_>,
+) -> Call<'a> {
+    Call::of(on.communicator(), name, ready::<T>(on, cut))
+}
+
+/// Returns the program of a call, from the cache or newly made.
+fn ready<T: Wire>(on: &(impl Neighborhood + ?Sized), cut: &Cut<'_>) -> Result<Ready, String> {
+    let comm = on.communicator();
+    let (place, edges) = (Place::new(comm.rank(), comm.size()), on.edges());
+    let (kept, elem) = (&comm.attached::<Cache>().around, T::SIG.0);
+    let found = kept.find(|around| around.is(&place, elem, cut, &edges));
+    found.map_or_else(
+        || {
+            let made = cut.make::<T>(&place, &edges)?;
+            comm.name_signature(made.signature, || format!("{} ({})", cut.verb(), T::SIG));
+            // The numbers of the key belong to edges, each of which has a step; they need no extra weight.
+            kept.keep(Around::of(&place, elem, cut, edges), &made, 0);
+            Ok(made)
+        },
+        Ok,
+    )
+}
+
+impl Neighborhood for Cart {
+    fn communicator(&self) -> &Comm {
+        self
+    }
+
+    fn edges(&self) -> Edges {
+        let dims = 0..self.dims().len();
+        let pairs = dims.map(|dim| self.shift(dim, 1));
+        let ranks: Vec<_> = pairs.flat_map(|(down, up)| [down, up]).collect();
+        Edges {
+            sources: ranks.clone(),
+            destinations: ranks,
+            pairing: Pairing::Grid,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Control words on boards: notifications between ranks outside the order of messages, and their effects.
+
+use super::{
+    event::Got,
+    rma_calls::Far,
+    peer::{Life, Ticket, Words},
+    multirail::Rail,
+    driver_state::Portals,
+};
+use crate::lanes::LaneSet;
+
+impl Portals {
+    /// Schedules writing our words to a peer's board, in this turn or once there is room. The current values are written then,
+    /// and wake the peer.
+    pub(super) fn say_words(&mut self, to: u32) {
+        if !std::mem::replace(&mut self.peer_mut(to).due, true) {
+            self.due.push_back(to);
+        }
+    }
+
+    /// Writes our words to a peer's board. Returns false if there is no room for that now.
+    pub(super) fn write_words(&mut self, to: u32) -> bool {
+        let peer = self.peer(to);
+        let words = Words {
+            pauses: peer.pauses,
+            resumed: peer.resumed,
+            rails: self.word_of_rails(to),
+        };
+        words.write(&self.words, to);
+        let range = self.words.range().slice(Words::at(to), Words::LEN);
+        let (lane, (rail, process)) = (u32::from(peer.home), self.home(to));
+        let near = rail.near(range, Ticket::Words(to).bits());
+        let far = Far {
+            process,
+            pt: peer.address.tables.board,
+            match_bits: peer.address.control_bits(self.me),
+            offset: Words::at(self.me) as u64,
+        };
+        match rail.ni.put(near, far, 0, true) {
+            Ok(()) => {
+                self.ground.queues.expect(lane);
+                self.spend_credit(to);
+            }
+            Err(refused) if self.is_for_later(&refused) => return false,
+            Err(_) => _ = self.fail_lane(to, lane),
+        }
+        true
+    }
+
+    /// Handles a hint that words on our board have changed.
+    pub(super) fn handle_hint(&mut self, got: Got) {
+        let Got { event, dropped, .. } = got;
+        if dropped {
+            self.ground.counters.lost.add(1);
+            let size = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+            return (0..size).for_each(|rank| self.look_at(rank));
+        }
+        let Some(rank) = self.sender(&got) else {
+            return;
+        };
+        self.peers[rank as usize].heard = true;
+        if event.mlength > 0 {
+            self.look_at(rank);
+        }
+    }
+
+    /// Handles the words that a peer has written to our boards.
+    fn look_at(&mut self, rank: u32) {
+        let read = |rail: &Rail| Words::read(&rail.board, rank);
+        let all: Vec<_> = self.ground.rails.iter().map(read).collect();
+        let words = all.iter().copied().fold(all[0], Words::newer);
+        let peer = &mut self.peers[rank as usize];
+        if peer.life == Life::Down {
+            return;
+        }
+        if peer.outbox.is_paused() && words.resumed == peer.pauses {
+            peer.outbox.resume();
+            self.may_send(rank);
+        }
+        for words in all {
+            self.hear_of_rails(rank, words.rails);
+        }
+        let peer = &mut self.peers[rank as usize];
+        if words.pauses != peer.pauses_heard {
+            peer.pauses_heard = words.pauses;
+            self.refused.push_back(rank);
+        }
+    }
+
+    /// Returns true if anything waits until all arrivals have been handled.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.disabled.is_empty() || !self.refused.is_empty() || !self.suspects.is_empty()
+    }
+
+    /// Admits messages again, because all arrivals have been handled and there is room.
+    pub(super) fn let_in(&mut self) {
+        let mut later = LaneSet::EMPTY;
+        for rail in self.disabled.iter() {
+            if self.is_starved(rail) {
+                later = later.with(rail); // the adapter would refuse the next message again
+                continue;
+            }
+            let ni = &self.ground.rails[rail as usize].ni;
+            match ni.pt_enable(self.address.tables.eager) {
+                Ok(()) => {
+                    self.disabled = self.disabled.without(LaneSet::EMPTY.with(rail));
+                    self.ground.counters.enabled.add(1);
+                }
+                Err(refused) if self.is_for_later(&refused) => later = later.with(rail),
+                Err(_) => {}
+            }
+        }
+        for rank in std::mem::take(&mut self.refused) {
+            let home = u32::from(self.peer(rank).home);
+            if self.is_starved(home) || later.has(home) {
+                later = later.with(home);
+                self.refused.push_back(rank);
+                continue;
+            }
+            if self.disabled.has(home) {
+                // The adapter admits no messages any more.
+                self.fail_lane(rank, home);
+            }
+            // Only now: `resumed` is sent with every write of words, and must not promise room too early.
+            let peer = self.peer_mut(rank);
+            peer.resumed = peer.pauses_heard;
+            self.say_words(rank);
+        }
+        self.shut = later;
+    }
+}

@@ -1,0 +1,505 @@
+//! State of a connected rank, its message path, and its accounting of refusals by the library.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::{
+    address::Address,
+    calls::Refused,
+    compat::buffers::Buffers,
+    event::{End, Event, Got, Kind},
+    posted_recvs::Lent,
+    task_lists::Lists,
+    rma_calls::Far,
+    backoff::Naps,
+    onesided::{Operations, RESERVED},
+    outbox::{Letter, Then},
+    peer::{Label, Life, Peer, Ticket},
+    send_pool::{OF_ONE_PEER, Pool},
+    prepare::Ground,
+    event_queues::Which,
+    multirail::Rails,
+};
+use crate::{
+    driver::{self, AbilitySummary, Caps, Down, Ends, Failure, Sink, Token},
+    lanes::LaneSet,
+    memory::Region,
+    offload::Watches,
+    tags::Tag,
+    timer::Timer,
+};
+
+/// Driver of one rank in a job whose ranks communicate through Portals 4.
+#[derive(Debug)]
+pub struct Portals {
+    pub(super) ground: Ground,
+    pub(super) me: u32,
+    pub(super) address: Address,
+    /// Records how each rank ended.
+    pub(super) said: Option<Arc<dyn Ends>>,
+    pub(super) peers: Vec<Peer>,
+    /// Events that the completion queue still has room for. Each started operation takes one.
+    pub(super) credits: u32,
+    /// Refusals by the library since it last accepted or completed anything.
+    pub(super) refusals: u32,
+    pub(super) operations: Operations,
+    /// Words to write to the boards of peers.
+    pub(super) words: Region,
+    pub(super) watches: Watches,
+    pub(super) lists: Lists,
+    /// Memory lent to messages, if the adapter matches tags.
+    pub(super) lent: Option<Box<Lent>>,
+    pub(super) rails: Rails,
+    /// Timer that ends the sleep of a thread waiting for a resource whose availability the library does not signal.
+    pub(super) alarm: Timer,
+    pub(super) naps: Naps,
+    /// Notifications for the sink, in order.
+    pub(super) told: VecDeque<Told>,
+    /// Peers with messages that may leave.
+    pub(super) sendable: VecDeque<u32>,
+    /// Peers whose boards need new words.
+    pub(super) due: VecDeque<u32>,
+    /// Peers suspected to be dead.
+    pub(super) suspects: Vec<u32>,
+    /// Paused senders, which may resume once all arrivals are handled and there is room.
+    pub(super) refused: VecDeque<u32>,
+    /// Rails whose adapters currently refuse messages.
+    pub(super) disabled: LaneSet,
+    /// Rails that still had no room when all arrivals had been handled. Peers that wait for them wait longer.
+    pub(super) shut: LaneSet,
+    /// Send and receive buffers of the pscom layout.
+    pub(super) buffers: Option<Box<Buffers>>,
+    /// True if running out of room for messages is fatal, as in the MPC layout.
+    pub(super) fragile: bool,
+    /// True if the adapter interrupts the host and counts the interrupts.
+    pub(super) is_interrupted: bool,
+    /// True if the library has reported a failure without an acknowledgement. An acknowledgement may still follow, and must not
+    /// be counted again.
+    pub(super) fails_twice: bool,
+    pub(super) caps: Caps,
+    pub(super) abilities: AbilitySummary,
+}
+
+#[derive(Debug)]
+pub(super) enum Told {
+    Complete(Token),
+    Fetched(Token, u64),
+    Failed(Token, Failure),
+    Reached(Token),
+    Triggered(Token),
+    Returned(Token),
+    Down(u32, Down),
+}
+
+impl Told {
+    pub(super) fn hand_to(self, sink: &mut dyn Sink) {
+        match self {
+            Self::Complete(token) => sink.complete(token),
+            Self::Fetched(token, old) => sink.fetched(token, old),
+            Self::Failed(token, why) => sink.failed(token, why),
+            Self::Reached(token) => sink.reached(token),
+            Self::Triggered(token) => sink.triggered(token),
+            Self::Returned(token) => sink.returned(token),
+            Self::Down(rank, how) => sink.peer_down(driver::Peer(rank), how),
+        }
+    }
+}
+
+impl Portals {
+    /// Returns how often the adapter has interrupted the host, if the library counts that. The software library does in mode
+    /// `generic`.
+    #[must_use]
+    pub fn interrupts(&self) -> Option<u64> {
+        self.ground.ni.interrupts()
+    }
+
+    /// Updates the interrupt counter, if there are interrupts. Other modes must not pay for this library call in each turn.
+    pub(super) fn count_interrupts(&self) {
+        if self.is_interrupted
+            && let Some(now) = self.interrupts()
+        {
+            let count = &self.ground.counters.all.interrupts;
+            count.add(now.saturating_sub(count.get()));
+        }
+    }
+
+    pub(super) const fn own_address(&self) -> Address {
+        self.address
+    }
+
+    pub(super) fn peer(&self, rank: u32) -> &Peer {
+        let peer = self.peers.get(rank as usize);
+        peer.unwrap_or_else(|| panic!("rank {rank} in a world of {}", self.peers.len()))
+    }
+
+    pub(super) fn peer_mut(&mut self, rank: u32) -> &mut Peer {
+        let size = self.peers.len();
+        let peer = self.peers.get_mut(rank as usize);
+        peer.unwrap_or_else(|| panic!("rank {rank} in a world of {size}"))
+    }
+
+    /// Queues a message. Returns true if there was room.
+    pub(super) fn send(&mut self, to: u32, tag: Option<Tag>, [header, body]: [&[u8]; 2]) -> bool {
+        let peer = self.peer(to);
+        if peer.life != Life::Up {
+            return true;
+        }
+        if self.buffers.is_some() {
+            let label = Label::Message(u8::try_from(header.len()).unwrap_or(u8::MAX));
+            return self.send_by_buffers(to, label, [header, body]);
+        }
+        let (outbox, len) = (&peer.outbox, header.len() + body.len());
+        let mut slot = None;
+        if !outbox.has_room() || self.credits <= RESERVED {
+            return false;
+        }
+        if len > 0 {
+            let class = Pool::class(len);
+            if outbox.count(class) >= OF_ONE_PEER[usize::from(class)] {
+                return false;
+            }
+            slot = self.ground.pool.take(class);
+            let Some(slot) = slot else {
+                return false;
+            };
+            self.ground.pool.fill(slot, header, body);
+        }
+        let label = Label::Message(u8::try_from(header.len()).unwrap_or(u8::MAX));
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.ground.counters.all.messages_sent.add(1);
+        self.ground.counters.all.copies.add(u64::from(len > 0));
+        self.ground.counters.all.bytes_copied.add(len.into());
+        let bits = tag.and_then(|tag| self.peer(to).address.tagged_bits(tag));
+        self.push(to, Letter::new(slot, len, label.bits()).with_bits(bits));
+        true
+    }
+
+    pub(super) fn push(&mut self, to: u32, letter: Letter) {
+        let peer = self.peer_mut(to);
+        peer.met = true;
+        peer.outbox.push(letter);
+        self.may_send(to);
+        self.transmit();
+    }
+
+    pub(super) fn may_send(&mut self, to: u32) {
+        if !std::mem::replace(&mut self.peer_mut(to).queued, true) {
+            self.sendable.push_back(to);
+        }
+    }
+
+    /// Passes to the adapter what may leave.
+    pub(super) fn transmit(&mut self) {
+        self.transmit_buffers();
+        while self.credits > 0
+            && let Some(to) = self.due.pop_front()
+        {
+            self.peer_mut(to).due = false;
+            if !self.write_words(to) {
+                self.peer_mut(to).due = true;
+                return self.due.push_front(to);
+            }
+        }
+        while self.credits > RESERVED
+            && let Some(to) = self.sendable.pop_front()
+        {
+            match self.transmit_one(to) {
+                Sent::One => self.sendable.push_back(to),
+                Sent::None => self.peer_mut(to).queued = false,
+                Sent::NotNow => return self.sendable.push_front(to),
+            }
+        }
+    }
+
+    /// Puts one message to a peer.
+    fn transmit_one(&mut self, to: u32) -> Sent {
+        let peer = self.peer(to);
+        let Some((number, letter)) = peer.outbox.next() else {
+            return Sent::None;
+        };
+        let (rail, process) = self.home(to);
+        let padding = rail.ni.wire.padding(letter.len as usize);
+        let pool = &self.ground.pool;
+        let range = pool.range(letter.slot, letter.len as usize + padding);
+        let near = rail.near(range, Ticket::Message(to, number).bits());
+        let far = Far {
+            process,
+            pt: peer.address.tables.eager,
+            match_bits: (letter.bits).unwrap_or_else(|| peer.address.message_bits(self.me)),
+            offset: 0,
+        };
+        let label = Label::padded(letter.label, padding);
+        let header = u64::from(label) << 32 | u64::from(number);
+        if let Err(refused) = rail.ni.put(near, far, header, true) {
+            return self.handle_unsent(to, &refused);
+        }
+        self.count_sent(peer.home.into(), letter.len.into());
+        self.spend_credit(to);
+        self.peer_mut(to).outbox.started();
+        Sent::One
+    }
+
+    /// Handles a message that the library has refused: retries it if there may be room later, otherwise fails the lane.
+    fn handle_unsent(&mut self, to: u32, refused: &Refused) -> Sent {
+        if self.is_for_later(refused) {
+            return Sent::NotNow;
+        }
+        self.fail_lane(to, self.peer(to).home.into());
+        Sent::None
+    }
+
+    /// Returns true if a refused call should be retried in the next turn, because a completion may make room.
+    pub(super) fn is_for_later(&mut self, refused: &Refused) -> bool {
+        self.refusals = self.refusals.saturating_add(self.naps.weight_once());
+        matches!(refused, Refused::Later(_)) && self.refusals < REFUSALS_MAX
+    }
+
+    /// Takes a credit for an operation to a peer.
+    pub(super) fn spend_credit(&mut self, to: u32) {
+        self.credits -= 1;
+        self.refusals = 0;
+        if !self.ground.ni.ends_to_dead {
+            self.peer_mut(to).under_way += 1;
+        }
+    }
+
+    /// Returns the credit of a completed operation.
+    fn regain_credit(&mut self, user: u64) {
+        self.refusals = 0;
+        if self.ground.ni.ends_to_dead {
+            self.credits = (self.credits + 1).min(self.ground.credits);
+            return; // operations to the dead complete by themselves, so no peer needs an account
+        }
+        let to = match Ticket::of(user) {
+            Some(Ticket::Message(to, _) | Ticket::Words(to)) => Some(to),
+            Some(Ticket::Operation(slot, generation)) => {
+                self.operations.work(slot, generation).map(|work| work.to)
+            }
+            Some(Ticket::Piece(..)) | None => None,
+        };
+        let peer = to.and_then(|to| self.peers.get_mut(to as usize));
+        // An operation that was given up may still complete. Its credit has been returned already.
+        if let Some(peer) = peer.filter(|peer| peer.under_way > 0) {
+            peer.under_way -= 1;
+            self.credits += 1;
+        }
+    }
+
+    /// Counts bytes sent by a rail.
+    pub(super) fn count_sent(&mut self, rail: u32, bytes: u64) {
+        self.ground.queues.expect(rail);
+        self.ground.counters.by_rail[rail as usize].add(bytes);
+    }
+
+    /// Handles the completion of an operation.
+    pub(super) fn handle_end(&mut self, got: Got) {
+        let Got { event, rail, .. } = got;
+        if got.dropped {
+            // Operations that were given up completed nevertheless, and took the places of others.
+            self.handle_loss();
+        }
+        let is_plain = matches!(event.kind, Kind::Ack | Kind::Reply) && !self.fails_twice;
+        if !is_plain && !self.is_end(&event) {
+            return;
+        }
+        self.regain_credit(event.user);
+        self.ground.counters.ends.add(1);
+        self.ground
+            .counters
+            .all
+            .acks
+            .add(u64::from(event.kind == Kind::Ack));
+        match Ticket::of(event.user) {
+            Some(Ticket::Message(to, number)) => {
+                self.handle_message_end(to, number, event.end, rail);
+            }
+            Some(Ticket::Operation(slot, generation)) => {
+                self.handle_step(slot, generation, event.end, event.mlength, rail);
+            }
+            Some(Ticket::Piece(slot, lane, piece)) => {
+                self.handle_piece_end(slot, lane, piece, event.end)
+            }
+            Some(Ticket::Words(to)) if event.end != End::Well => _ = self.fail_lane(to, rail),
+            Some(Ticket::Words(_)) | None => {}
+        }
+    }
+
+    /// Returns true if an event completes an operation, where the kind does not decide.
+    ///
+    /// A failure may be reported by a SEND event or an error event: by that alone, or followed by an acknowledgement.
+    #[cold]
+    fn is_end(&mut self, event: &Event) -> bool {
+        let alone = matches!(event.kind, Kind::Send | Kind::Error);
+        if event.end == End::Well {
+            return !alone && matches!(event.kind, Kind::Ack | Kind::Reply);
+        }
+        self.fails_twice |= alone;
+        match Ticket::of(event.user) {
+            Some(Ticket::Message(to, number)) if self.buffers.is_none() => {
+                let peer = self.peers.get(to as usize);
+                peer.is_some_and(|peer| peer.outbox.awaits(number))
+            }
+            Some(Ticket::Operation(slot, generation)) => {
+                self.operations.work(slot, generation).is_some()
+            }
+            // If a failure is reported twice, the event without acknowledgement comes first.
+            Some(Ticket::Words(_) | Ticket::Piece(..) | Ticket::Message(..)) => alone,
+            None => false,
+        }
+    }
+
+    fn handle_message_end(&mut self, to: u32, number: u32, end: End, rail: u32) {
+        let answered = matches!(end, End::Well | End::PtDisabled | End::Dropped);
+        if let Some(peer) = self.peers.get_mut(to as usize) {
+            peer.answers += u64::from(answered);
+        }
+        if self.buffers.is_some() {
+            return self.handle_buffer_end(to, number, end);
+        }
+        let taken = end == End::Well;
+        if !answered {
+            self.fail_lane(to, rail);
+        }
+        let Some(peer) = self.peers.get_mut(to as usize) else {
+            return;
+        };
+        let pool = &mut self.ground.pool;
+        let then = peer
+            .outbox
+            .ended(number, taken, |slot| pool.give_back(slot));
+        self.ground.counters.refused.add(u64::from(!taken));
+        self.follow(to, then);
+    }
+
+    /// Continues with the messages to a peer after a completion.
+    pub(super) fn follow(&mut self, to: u32, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Send => self.may_send(to),
+            Then::Pause => {
+                self.peer_mut(to).pauses += 1;
+                self.say_words(to);
+            }
+        }
+    }
+
+    /// Suspects that a peer is dead.
+    pub(super) fn suspect(&mut self, rank: u32) {
+        if self.peer(rank).life == Life::Up {
+            self.peer_mut(rank).life = Life::Suspect;
+            self.suspects.push(rank);
+        }
+    }
+
+    /// Reports suspected peers as lost. All arrivals from before the suspicion have been handled, so none of them says that the
+    /// peer has finished.
+    pub(super) fn confirm_suspects(&mut self) {
+        for rank in std::mem::take(&mut self.suspects) {
+            let how = self.said.as_ref().map(|ends| ends.how_ended(rank));
+            self.lose(rank, how.unwrap_or(Down::Failed));
+        }
+    }
+
+    pub(super) fn lose(&mut self, rank: u32, how: Down) {
+        let peer = &mut self.peers[rank as usize];
+        if std::mem::replace(&mut peer.life, Life::Down) == Life::Down {
+            return;
+        }
+        if self.ground.ni.ends_to_dead {
+            let pool = &mut self.ground.pool;
+            peer.outbox.abandon(|slot| pool.give_back(slot));
+        } else {
+            self.give_up_under_way(rank);
+        }
+        self.refused.retain(|other| *other != rank);
+        self.give_up_landings(rank);
+        self.give_up_stripes(rank);
+        if how == Down::Failed {
+            self.give_up_lanes(rank);
+        }
+        self.show_counts();
+        self.told.push_back(Told::Down(rank, how));
+    }
+
+    /// Sets the timer before a sleep, if something must be retried that the library does not signal. Returns false if the timer
+    /// fails.
+    pub(super) fn set_alarm(&mut self) -> bool {
+        self.end_naps();
+        let at = self.waits().then(|| self.naps.begin(self.alarm.now()));
+        self.alarm.set(at).is_ok()
+    }
+
+    /// Resets the back-off when nothing waits any more, so that the next nap is short again.
+    pub(super) fn end_naps(&mut self) {
+        if self.naps.have_begun() && !self.waits() {
+            self.naps.end();
+        }
+    }
+
+    /// Returns true if something waits that no event signals: the library has no room or still uses an entry or a descriptor, or
+    /// a peer lacks an entry. Completions of our own operations may make room, but there may be none in flight.
+    fn waits(&self) -> bool {
+        let misses = |all: &Buffers| !all.missing.is_empty();
+        self.lists.are_to_end()
+            || self.lists.wait()
+            || self.rails.are_leaving()
+            || self.operations.wait()
+            || self.has_unsent()
+            || !self.refused.is_empty()
+            || self.lent.as_ref().is_some_and(|lent| lent.is_asked())
+            || self.buffers.as_deref().is_some_and(misses)
+            // While one slab is left, an arrival in it causes a turn.
+            || (0..).take(self.ground.rails.len()).any(|rail| self.is_starved(rail))
+    }
+
+    /// Returns true if there is work to do immediately, without an event.
+    pub(super) fn has_news(&self) -> bool {
+        !self.told.is_empty()
+            || self.is_all_to_be_seen() && !self.ground.queues.is_recalled()
+            || self.watches.is_reached()
+            || self.lists.have_news()
+            || self.rails.have_news()
+            // After refusals, do not retry: the library had no room, and has neither accepted nor completed anything since.
+            || self.refusals == 0 && self.has_unsent()
+    }
+
+    /// Returns true if anything waits until all arrivals have been handled.
+    fn is_all_to_be_seen(&self) -> bool {
+        let shut = |rank: &u32| self.shut.has(self.peer(*rank).home.into());
+        !self.suspects.is_empty() || !self.refused.iter().all(shut)
+    }
+
+    /// Returns true if something may be passed to the library, and its completion would find a place in the queue.
+    fn has_unsent(&self) -> bool {
+        let unsent = |all: &Buffers| !all.unsent.is_empty();
+        let any = !self.due.is_empty() || self.buffers.as_deref().is_some_and(unsent);
+        self.credits > 0 && any
+            || self.credits > RESERVED && (!self.sendable.is_empty() || self.rails.are_hungry())
+    }
+
+    pub(super) fn next(&mut self, which: Which) -> Option<Got> {
+        let got = self.ground.queues.next(which);
+        if got.is_some() {
+            // Atomics may precede the event, and its handler reads the words that they change.
+            self.ground.ni.see_atomics();
+        }
+        self.ground
+            .counters
+            .all
+            .events
+            .add(u64::from(got.is_some()));
+        got
+    }
+}
+
+/// Result of trying to send a message to a peer.
+enum Sent {
+    One,
+    None,
+    /// The library has no room now; retry in the next turn.
+    NotNow,
+}
+
+/// Turns without an acceptance or a completion after which a refusal counts as permanent: more than a second.
+pub(super) const REFUSALS_MAX: u32 = 1 << 20;
+
+const _: () = assert!(size_of::<Peer>() <= 256, "state per idle peer");

@@ -1,0 +1,496 @@
+//! The event queues, and sleeping until one of them has an event.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{
+    calls::{Eq, Ni},
+    event::Got,
+    multirail::Rail,
+    stats::PortalsCounters,
+};
+use crate::{driver::WaitOn, lanes::LaneSet};
+
+/// Kinds of event queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Messages from peers, bounded by flow control: when the queue is full, peers are refused. If events are lost nevertheless,
+    /// all peers are given up.
+    Arrivals,
+    /// Completions of own operations on all rails, never more than were started.
+    Ends,
+    /// Hints that a word on the board has changed. The word itself counts, so a lost hint is harmless.
+    Board,
+    /// Events of task lists, on the first rail.
+    Lists,
+}
+
+/// All event queues of a rank.
+#[derive(Debug)]
+pub(super) struct Queues {
+    /// Interfaces by rail.
+    nis: Vec<Arc<Ni>>,
+    sources: Vec<Source>,
+    /// Rails polled in this turn.
+    looked_at: LaneSet,
+    /// Rails with recent traffic, polled in each turn. The others are polled once in a while. If empty, all rails are polled.
+    busy: LaneSet,
+    /// Rails with traffic since `busy` was last determined.
+    heard: LaneSet,
+    turns: u32,
+    /// True once there were task lists: the first rail is then polled for them in each turn.
+    lists: bool,
+    /// Event taken while checking whether there is one.
+    held: Option<(Got, Which)>,
+    waiter: Waiter,
+    rest: Rest,
+}
+
+/// Waits for an event of any queue.
+#[derive(Clone, Debug)]
+struct Waiter {
+    /// By rail.
+    rails: Vec<RailQueues>,
+    counters: Arc<PortalsCounters>,
+}
+
+/// An interface and its queues. One call of the library can wait only for queues of one interface.
+#[derive(Clone, Debug)]
+struct RailQueues {
+    ni: Arc<Ni>,
+    sources: Vec<Source>,
+}
+
+/// An event queue of the library.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    which: Which,
+    rail: u32,
+    eq: Eq,
+}
+
+/// Ways to sleep.
+#[derive(Debug)]
+enum Rest {
+    /// Sleep on descriptors of the library.
+    Fds(Vec<Arc<OwnedFd>>),
+    /// Sleep while a helper thread waits in the library.
+    Helper(Helper),
+}
+
+/// A thread that waits for an event on request.
+#[derive(Debug)]
+struct Helper {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    bell: Arc<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// True while the helper thread waits in the library or is about to. No other thread takes events then, so that they stay in
+    /// order.
+    waits: bool,
+    /// True if the helper thread must return at the end of its turn, even without an event.
+    recalled: bool,
+    found: Option<(Got, Which)>,
+    stop: bool,
+}
+
+impl Queues {
+    /// Returns the queues of these rails, and the queue of task lists on the first one. With `helper`, a thread waits even if the
+    /// library has descriptors.
+    ///
+    /// # Errors
+    /// If the system has no descriptors or threads left.
+    pub(super) fn new(
+        rails: &[Rail],
+        lists: Eq,
+        helper: bool,
+        counters: &Arc<PortalsCounters>,
+    ) -> io::Result<Self> {
+        let nis: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.ni)).collect();
+        let of_rail = |(rail, one): (u32, &Rail)| {
+            [
+                (Which::Arrivals, one.arrivals),
+                (Which::Ends, one.ends),
+                (Which::Board, one.hints),
+            ]
+            .map(|(which, eq)| Source { which, rail, eq })
+        };
+        let lists = Source {
+            which: Which::Lists,
+            rail: 0,
+            eq: lists,
+        };
+        let sources: Vec<_> = (0..).zip(rails).flat_map(of_rail).chain([lists]).collect();
+        let mut fds = Vec::new();
+        for ni in nis.iter().filter(|_| !helper) {
+            fds.extend(ni.wake_fds()?);
+        }
+        let of_rail = |(rail, ni)| {
+            let ours = sources.iter().filter(|source| source.rail == rail);
+            RailQueues {
+                ni: Arc::clone(ni),
+                sources: ours.copied().collect(),
+            }
+        };
+        let waiter = Waiter {
+            rails: (0..).zip(&nis).map(of_rail).collect(),
+            counters: Arc::clone(counters),
+        };
+        let rest = if fds.is_empty() {
+            Rest::Helper(Helper::start(waiter.clone())?)
+        } else {
+            Rest::Fds(fds.into_iter().map(Arc::new).collect())
+        };
+        Ok(Self {
+            looked_at: all(&nis),
+            busy: LaneSet::EMPTY,
+            heard: LaneSet::EMPTY,
+            turns: 0,
+            lists: false,
+            nis,
+            sources,
+            held: None,
+            waiter,
+            rest,
+        })
+    }
+
+    pub(super) fn wait_on(&self) -> Vec<WaitOn> {
+        match &self.rest {
+            Rest::Fds(fds) => fds.iter().map(|fd| WaitOn::Fd(Arc::clone(fd))).collect(),
+            Rest::Helper(helper) => vec![WaitOn::Fd(Arc::clone(&helper.shared.bell))],
+        }
+    }
+
+    /// Notes traffic on a rail, which is polled in each turn from now on.
+    pub(super) fn expect(&mut self, rail: u32) {
+        let rail = LaneSet::EMPTY.with(rail);
+        self.heard = self.heard.or(rail);
+        self.busy = self.busy.or(rail);
+        self.looked_at = self.looked_at.or(rail);
+    }
+
+    /// Notes that there are task lists.
+    pub(super) const fn expect_lists(&mut self) {
+        self.lists = true;
+    }
+
+    /// Polls all rails until the end of the turn. Returns true if they were not all polled before.
+    pub(super) fn look_everywhere(&mut self) -> bool {
+        let all = all(&self.nis);
+        std::mem::replace(&mut self.looked_at, all) != all
+    }
+
+    fn choose_rails(&mut self) {
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(QUIET_TURNS) {
+            self.busy = std::mem::take(&mut self.heard);
+        }
+        let everywhere = self.busy.is_empty() || self.turns.is_multiple_of(PATIENCE);
+        self.looked_at = if everywhere {
+            all(&self.nis)
+        } else {
+            self.busy
+        };
+    }
+
+    /// Takes the next event of a queue.
+    pub(super) fn next(&mut self, which: Which) -> Option<Got> {
+        if self.is_helped() {
+            return None;
+        }
+        match self.held {
+            Some((got, held)) if held == which => {
+                self.held = None;
+                Some(got)
+            }
+            _ => self.take(which),
+        }
+    }
+
+    /// Returns true while the helper thread waits for an event. When it has returned, its event is held here.
+    fn is_helped(&mut self) -> bool {
+        let Rest::Helper(helper) = &self.rest else {
+            return false;
+        };
+        let mut state = helper.shared.lock();
+        if self.held.is_none() {
+            self.held = state.found.take();
+        }
+        state.waits
+    }
+
+    /// Returns true if this thread may poll the queues, so that an empty result of [`next`](Self::next) is reliable.
+    ///
+    /// If false, the helper thread will return at the end of its turn, and wake this rank then.
+    pub(super) fn recall(&mut self) -> bool {
+        let away = self.is_helped();
+        if let Rest::Helper(helper) = &self.rest {
+            helper.shared.lock().recalled |= away;
+        }
+        !away
+    }
+
+    /// Returns true while the helper thread was asked to return and has not.
+    pub(super) fn is_recalled(&self) -> bool {
+        match &self.rest {
+            Rest::Helper(helper) => {
+                let state = helper.shared.lock();
+                state.waits && state.recalled
+            }
+            Rest::Fds(_) => false,
+        }
+    }
+
+    fn take(&mut self, which: Which) -> Option<Got> {
+        let always = which == Which::Lists && self.lists;
+        let looks = |rail| always || self.looked_at.has(rail);
+        let wanted = |source: &&Source| source.which == which && looks(source.rail);
+        let mut sources = self.sources.iter().filter(wanted);
+        // Any interface may take events of any queue, because queues belong to the library.
+        let got = sources.find_map(|source| {
+            let got = self.nis[0].eq_get(source.eq)?;
+            Some(source.name(got))
+        });
+        if let Some(got) = got {
+            self.expect(got.rail);
+        }
+        got
+    }
+
+    /// Begins a turn, and ends the sleep that `arm` prepared.
+    pub(super) fn disarm(&mut self) {
+        self.choose_rails();
+        if let Rest::Helper(helper) = &self.rest {
+            helper.drain();
+        }
+    }
+
+    /// Prepares a sleep that an event will end. Returns false if there is an event already.
+    pub(super) fn arm(&mut self) -> bool {
+        if self.is_helped() {
+            return true;
+        }
+        if let Rest::Fds(_) = &self.rest {
+            // Clear the readiness of events that were taken since, so that they do not end the sleep.
+            self.nis.iter().for_each(|ni| ni.disarm_fds());
+        }
+        self.look_everywhere();
+        for which in ALL {
+            if self.held.is_none() {
+                self.held = self.take(which).map(|got| (got, which));
+            }
+        }
+        if self.held.is_some() {
+            return false;
+        }
+        match &self.rest {
+            Rest::Fds(_) => self.nis.iter().for_each(|ni| _ = ni.arm_fds()),
+            Rest::Helper(helper) => helper.send_in(),
+        }
+        true
+    }
+
+    /// Waits up to `millis` milliseconds for an event. Returns true if there is one.
+    pub(super) fn wait(&mut self, millis: u32) -> bool {
+        if self.held.is_none() {
+            self.held = self.waiter.wait(millis);
+        }
+        self.held.is_some()
+    }
+
+    /// Stops the helper thread for good.
+    pub(super) fn stop_helper(&mut self) {
+        if let Rest::Helper(helper) = &mut self.rest {
+            let found = helper.stop();
+            self.held = self.held.or(found);
+        }
+    }
+}
+
+impl Helper {
+    fn start(waiter: Waiter) -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            bell: Arc::new(bell),
+        });
+        let for_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("portals-waiter".to_owned());
+        let thread = thread.spawn(move || for_thread.run(&waiter))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    fn send_in(&self) {
+        self.shared.lock().waits = true;
+        self.shared.changed.notify_one();
+    }
+
+    fn drain(&self) {
+        // A failed read is normal: there is usually nothing to read.
+        let _drained = rustix::io::read(&*self.shared.bell, &mut [0; 8]);
+    }
+
+    /// Stops the thread, and returns the event that it had found.
+    fn stop(&mut self) -> Option<(Got, Which)> {
+        self.shared.lock().stop = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was already reported by the panic hook.
+            let _ended = thread.join();
+        }
+        let mut state = self.shared.lock();
+        state.waits = false;
+        state.found.take()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn run(&self, waiter: &Waiter) {
+        loop {
+            let idle = |state: &mut State| !state.waits && !state.stop;
+            let state = self.changed.wait_while(self.lock(), idle);
+            let stop = state.unwrap_or_else(PoisonError::into_inner).stop;
+            if stop {
+                return;
+            }
+            // The wait has a timeout, because not every library can interrupt it.
+            self.end_turn(waiter.wait(TURN_MILLIS));
+        }
+    }
+
+    /// Ends the helper thread's wait if it has found an event or was recalled.
+    fn end_turn(&self, found: Option<(Got, Which)>) {
+        let mut state = self.lock();
+        if found.is_none() && !state.recalled {
+            return;
+        }
+        state.found = found;
+        state.waits = false;
+        state.recalled = false;
+        drop(state);
+        // A write fails only if the counter is at its maximum, and then the descriptor is readable already.
+        let _rung = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Source {
+    const fn found(&self, got: Got) -> (Got, Which) {
+        (self.name(got), self.which)
+    }
+
+    const fn name(&self, got: Got) -> Got {
+        Got {
+            rail: self.rail,
+            ..got
+        }
+    }
+}
+
+impl Waiter {
+    /// Takes the next event of any queue, and waits for it up to `millis` milliseconds.
+    fn wait(&self, millis: u32) -> Option<(Got, Which)> {
+        if let [only] = &self.rails[..] {
+            return self.wait_for(only, millis);
+        }
+        // Wait briefly on one rail after another, and poll all others in between, so that no rail waits much longer.
+        let turns = self.rails.iter().cycle().take(millis as usize);
+        let mut each = turns.map(|rail| self.look().or_else(|| self.wait_for(rail, 1)));
+        each.find_map(|found| found)
+    }
+
+    fn wait_for(&self, rail: &RailQueues, millis: u32) -> Option<(Got, Which)> {
+        let RailQueues { ni, sources } = rail;
+        let queues: Vec<_> = sources.iter().map(|source| source.eq).collect();
+        let polled = if ni.moves_alone || ni.is_software() {
+            ni.eq_poll(&queues, millis).transpose()
+        } else {
+            // Without a timeout this library waits for a millisecond, and its timed waits do not support two threads at once.
+            (0..millis).find_map(|_| ni.eq_poll(&queues, 0).transpose())
+        };
+        match polled? {
+            Ok((got, at)) => sources.get(at).map(|source| source.found(got)),
+            Err(_) => {
+                self.counters.unwaited.add(1);
+                std::thread::park_timeout(Duration::from_millis(1));
+                self.look()
+            }
+        }
+    }
+
+    /// Takes an event that is already there.
+    fn look(&self) -> Option<(Got, Which)> {
+        let mut all = self.rails.iter();
+        all.find_map(|rail| {
+            let mut sources = rail.sources.iter();
+            sources.find_map(|source| rail.ni.eq_get(source.eq).map(|got| source.found(got)))
+        })
+    }
+}
+
+#[cfg(test)]
+impl Queues {
+    /// Pretends that the helper thread waits, until [`come_back`](Self::come_back) is called.
+    pub(super) fn send_away(&mut self) {
+        let shared = Shared {
+            state: Mutex::new(State {
+                waits: true,
+                ..State::default()
+            }),
+            changed: Condvar::new(),
+            bell: Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor")),
+        };
+        let shared = Arc::new(shared);
+        let thread = None;
+        self.rest = Rest::Helper(Helper { shared, thread });
+    }
+
+    /// Ends the helper thread's turn without an event.
+    pub(super) fn come_back(&self) {
+        if let Rest::Helper(helper) = &self.rest {
+            helper.shared.end_turn(None);
+        }
+    }
+}
+
+fn all(nis: &[Arc<Ni>]) -> LaneSet {
+    LaneSet::first(u32::try_from(nis.len()).unwrap_or(u32::MAX))
+}
+
+const ALL: [Which; 4] = [Which::Arrivals, Which::Ends, Which::Board, Which::Lists];
+/// Turns between polls of rails without recent traffic.
+const PATIENCE: u32 = 64;
+/// Turns without traffic before a rail stops counting as busy, longer than an answer takes.
+const QUIET_TURNS: u32 = 4096;
+/// Milliseconds of one wait of the helper thread, and so the longest time that dropping the driver waits for the thread.
+const TURN_MILLIS: u32 = 50;

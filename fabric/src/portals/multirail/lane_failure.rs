@@ -1,0 +1,164 @@
+//! Failed lanes: how ranks announce them, where their traffic goes, and how memory is closed to them.
+
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
+
+use super::{
+    super::{peer::Life, driver_state::Portals},
+    Ways,
+};
+use crate::lanes::{LaneSet, RAILS_MAX, Word};
+
+impl Portals {
+    /// Returns our word about rails for a peer: the state of the lanes between us, and the tables of memory that changed since
+    /// our address was sent.
+    pub(in super::super) fn word_of_rails(&self, to: u32) -> u64 {
+        let Some(ways) = self.rails.ways.get(to as usize) else {
+            return 0;
+        };
+        let Word { failed, closed } = ways.fences.word();
+        let mut bytes = [failed.bits(), closed.bits(), 0, 0, 0, 0, 0, 0];
+        let places = self.ground.exports.places();
+        for (byte, table) in bytes[TABLES].iter_mut().zip(places.tables) {
+            *byte = match table {
+                Some(table) => table + 1,
+                None => NO_TABLE,
+            };
+        }
+        let atomics = u16::try_from(places.atomics).unwrap_or_default();
+        let moves = places.moves << ATOMICS_BITS | atomics;
+        bytes[MOVES].copy_from_slice(&moves.to_le_bytes());
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Handles a peer's word about its rails.
+    pub(in super::super) fn hear_of_rails(&mut self, rank: u32, word: u64) {
+        let Some(ways) = self.rails.ways.get_mut(rank as usize).filter(|_| word > 0) else {
+            return;
+        };
+        let bytes = word.to_le_bytes();
+        let moves = u16::from_le_bytes([bytes[MOVES.start], bytes[MOVES.start + 1]]);
+        ways.handle_places(moves, &bytes[TABLES]);
+        let [failed, closed, ..] = bytes.map(LaneSet::from_bits);
+        let before = ways.fences;
+        let fenced = ways.fences.handle_word(Word { failed, closed });
+        let to_close = ways.fences.to_close().and(failed);
+        let lanes = to_close.iter().map(|lane| (lane, rank));
+        let new = lanes.filter(|lane| !self.rails.leaving.contains(lane));
+        self.rails.asked.extend(new);
+        let failed = before.working().without(ways.fences.working());
+        if !failed.is_empty() || !fenced.is_empty() {
+            failed.iter().for_each(|lane| self.leave_lane(rank, lane));
+            self.find_home(rank);
+            self.go_on_towards(rank);
+        }
+    }
+
+    /// Fails a lane on which the peer does not answer, and suspects the peer if it was the last lane. Returns true if lanes are
+    /// left.
+    pub(in super::super) fn fail_lane(&mut self, rank: u32, lane: u32) -> bool {
+        let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
+            self.suspect(rank);
+            return false;
+        };
+        if ways.fences.fail(lane) {
+            self.ground.counters.lanes_failed.add(1);
+            self.leave_lane(rank, lane);
+            self.find_home(rank);
+        }
+        !self.rails.ways[rank as usize].fences.working().is_empty()
+    }
+
+    /// Fails all lanes to a lost peer. If the peer still lives, the word tells it that no lane is left, so it does not wait.
+    pub(in super::super) fn give_up_lanes(&mut self, rank: u32) {
+        let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
+            return;
+        };
+        let working = ways.fences.working();
+        working.iter().for_each(|lane| _ = ways.fences.fail(lane));
+        if !working.is_empty() {
+            self.say_words(rank);
+        }
+    }
+
+    /// Selects the home lane of a peer again, and suspects a peer without any.
+    fn find_home(&mut self, rank: u32) {
+        let Some(home) = self.rails.home(self.me, rank) else {
+            return self.suspect(rank);
+        };
+        let peer = self.peer_mut(rank);
+        let moves = std::mem::replace(&mut peer.home, home) != home;
+        if moves && peer.life == Life::Up {
+            let pool = &mut self.ground.pool;
+            let outbox = &mut self.peers[rank as usize].outbox;
+            let then = outbox.move_away(|slot| pool.give_back(slot));
+            self.follow(rank, then);
+        }
+        self.say_words(rank);
+    }
+
+    /// Closes lanes that must be closed. This completes immediately unless operations are being delivered on them.
+    pub(in super::super) fn close_lanes(&mut self) {
+        if self.rails.asked.is_empty() && self.rails.leaving.is_empty() {
+            return;
+        }
+        let exports = Arc::clone(&self.ground.exports);
+        if self.rails.leaving.is_empty() {
+            self.rails.leaving = std::mem::take(&mut self.rails.asked);
+            exports.leave(lanes_of(&self.rails.leaving));
+        }
+        let leaving = lanes_of(&self.rails.leaving);
+        let atomics = self.rail_of_atomics(exports.places().atomics, leaving);
+        let own = self.rails.leaving.contains(&(0, self.me));
+        if own && !self.close_own_memory() || !exports.have_left(leaving, atomics) {
+            return;
+        }
+        for (lane, rank) in std::mem::take(&mut self.rails.leaving) {
+            self.rails.ways[rank as usize].fences.close(lane);
+            self.go_on_towards(rank);
+        }
+        self.hear_of_own_rails();
+        // Peers that were never met are notified too, because they may have to find our memory later.
+        for rank in (0..).take(self.peers.len()) {
+            if self.peer(rank).life == Life::Up && rank != self.me {
+                self.say_words(rank);
+            }
+        }
+    }
+
+    fn hear_of_own_rails(&mut self) {
+        let own = self.word_of_rails(self.me);
+        self.hear_of_rails(self.me, own);
+    }
+}
+
+fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> LaneSet {
+    (lanes.iter()).fold(LaneSet::EMPTY, |all, (lane, _)| all.with(*lane))
+}
+
+impl Ways {
+    /// Handles the peer's announcement of where its memory is now.
+    fn handle_places(&mut self, moves: u16, tables: &[u8]) {
+        // An older word may arrive later by another lane.
+        if moves >> ATOMICS_BITS <= self.moves {
+            return;
+        }
+        self.moves = moves >> ATOMICS_BITS;
+        self.atomics = u32::from(moves & ATOMICS);
+        for ((lane, place), table) in (0..).zip(&mut self.places).zip(tables) {
+            match (*table, place) {
+                (NO_TABLE, _) => self.exposed = self.exposed.without(LaneSet::EMPTY.with(lane)),
+                (1.., Some(place)) => place.table = table - 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Bytes of the tables in the word about rails: the index plus one, or 0 for the table of the address.
+const TABLES: Range<usize> = 2..2 + RAILS_MAX;
+/// Bytes of the count of moves.
+const MOVES: Range<usize> = TABLES.end..8;
+/// The lowest bits of the count are the lane of atomics.
+const ATOMICS: u16 = 3;
+const ATOMICS_BITS: u32 = ATOMICS.count_ones();
+const NO_TABLE: u8 = u8::MAX;

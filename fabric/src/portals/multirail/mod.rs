@@ -1,0 +1,360 @@
+//! Several interfaces of a rank: its rails.
+//!
+//! The second rail of a rank reaches the second one of another rank, and so on. Such a pair of rails is a *lane*.
+//!
+//! - Messages and words to a peer use one lane, the *home* of the pair, which both ranks compute without communication. So they
+//!   stay in order, and different pairs use different rails.
+//! - Long puts and gets are split over all lanes (`stripes`).
+//! - All atomics and counts on a rank's memory use one rail, because two adapters do not synchronize. The rank announces which:
+//!   the first one that works with all its peers.
+//! - Task lists use the first rail, and end with it.
+//!
+//! **A lane that fails** is left by both ranks. A new home begins with a pause (`outbox`), so that the peer has handled
+//! everything that came by the old one. Messages are then resent from the first unacknowledged one on, and duplicates are
+//! recognized by their numbers. An operation on memory may still arrive long after it was given up, so it is repeated only when
+//! both ranks have closed the lane ([`Fences`]). Whether an unanswered atomic was done is unknown, so its peer is given up, and
+//! told that no lane is left. A peer that no lane reaches is given up as well.
+//!
+//! **Closing.** One table entry of a rail exposes memory to all peers. A rank closes a lane by moving its memory to another table
+//! entry (`door`). Once nothing is delivered by the old one, it tells its peers the new one, and the peer of the closed lane does
+//! not use it. Late operations by the old entry are refused as moved, so their initiators wait for that word instead of taking
+//! their key for wrong. A rank that finds a lane broken closes it only when the other rank has answered, so a dead rank does not
+//! cost a rail.
+
+mod rail_exports;
+mod lane_failure;
+mod stripes;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+};
+
+pub(super) use self::rail_exports::Door;
+use self::stripes::Striped;
+use super::{
+    calls::{Eq, Md, Ni},
+    config::{Interface, PortalsConfig},
+    event::Process,
+    rma_calls::Near,
+    peer::Life,
+    send_pool::HEADER_MAX,
+    prepare::{BOARD_LEN, queue},
+    eager_slabs::Slabs,
+    driver_state::Portals,
+};
+use crate::{
+    driver::LocalRange,
+    lanes::{Fences, LaneSet, RAILS_MAX, Speed, Speeds, pair},
+    memory::Region,
+};
+
+/// An interface, and the objects beside exposed memory by which peers reach it.
+#[derive(Debug)]
+pub(super) struct Rail {
+    pub(super) ni: Arc<Ni>,
+    /// Queue of arriving messages.
+    pub(super) arrivals: Eq,
+    /// Queue of completions.
+    pub(super) ends: Eq,
+    /// Queue of hints about words on the board.
+    pub(super) hints: Eq,
+    /// Descriptor for operations on any local memory.
+    all_md: Md,
+    pub(super) slabs: Slabs,
+    /// Each rail has its own board, so that late words by a failed rail overwrite nothing.
+    pub(super) board: Region,
+}
+
+/// Location of a rank's exposed memory on a rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) process: Process,
+    /// Index of the portal table entry.
+    pub(super) table: u8,
+}
+
+/// The rails of this rank, and what it knows of the rails of others.
+#[derive(Debug)]
+pub(super) struct Rails {
+    /// Lanes by rank; empty if all ranks have one interface.
+    ways: Vec<Ways>,
+    speeds: Speeds,
+    piece_max: u64,
+    /// Operations split over several lanes, by slot.
+    striped: BTreeMap<u32, Striped>,
+    /// True if some of them wait for room.
+    hungry: bool,
+    /// Lanes to close, with their peers.
+    asked: BTreeSet<(u32, u32)>,
+    /// Lanes that are closed once memory has left their tables.
+    leaving: BTreeSet<(u32, u32)>,
+}
+
+/// The lanes to a peer.
+#[derive(Debug)]
+struct Ways {
+    /// Last known place of the peer's memory, by lane.
+    places: [Option<Place>; RAILS_MAX],
+    /// Lanes by which the memory is accessible now.
+    exposed: LaneSet,
+    fences: Fences,
+    /// Number of moves that the peer last announced.
+    moves: u16,
+    /// Lane of atomics on the peer's memory.
+    atomics: u32,
+}
+
+impl Rail {
+    /// Allocates the queues, the slabs and the board of a rail.
+    ///
+    /// # Errors
+    /// The error of the library.
+    pub(super) fn open(ni: Arc<Ni>, config: &PortalsConfig) -> io::Result<Self> {
+        let [arrivals, hints] = [(); 2].map(|()| queue(&ni, config.events));
+        // Operations that were given up may still complete, in addition to those in flight.
+        let late = if ni.ends_to_dead { 0 } else { config.events };
+        let ends = queue(&ni, config.events.saturating_add(late))?;
+        let message_max = HEADER_MAX + config.body_max(ni.limits.max_msg_size);
+        Ok(Self {
+            arrivals: arrivals?,
+            ends,
+            hints: hints?,
+            all_md: ni.md_bind(None, ends)?,
+            slabs: Slabs::new(config.slabs, config.slab_len, message_max)?,
+            board: Region::vacant(BOARD_LEN)?,
+            ni,
+        })
+    }
+
+    /// Allocates the table entries for words and for messages: these, or any.
+    ///
+    /// # Errors
+    /// If the library does not grant them.
+    pub(super) fn listen(
+        &self,
+        wanted: Option<[u32; 2]>,
+        controlled: bool,
+    ) -> io::Result<[u32; 2]> {
+        let [board, eager] = wanted.map_or([None; 2], |tables| tables.map(Some));
+        Ok([
+            self.ni.pt_alloc(board, Some(self.hints), false)?,
+            self.ni.pt_alloc(eager, Some(self.arrivals), controlled)?,
+        ])
+    }
+
+    /// Returns local memory in the form that operations on this rail use.
+    pub(super) fn near(&self, range: LocalRange, user: u64) -> Near {
+        Near {
+            md: self.all_md,
+            offset: range.start().as_ptr().expose_provenance() as u64,
+            len: range.len() as u64,
+            user,
+        }
+    }
+}
+
+impl Rails {
+    /// Returns the lanes of a rank with `own` rails. `places` lists where the memory of each rank is.
+    pub(super) fn new(own: usize, places: Vec<Vec<Place>>, speeds: Speeds, piece_max: u64) -> Self {
+        let ways = |places: Vec<Place>| {
+            let lanes = own.min(places.len());
+            let all = LaneSet::first(u32::try_from(lanes).unwrap_or(1));
+            let place = |at| places.get(at).filter(|_| at < lanes).copied();
+            Ways {
+                places: std::array::from_fn(place),
+                exposed: all,
+                fences: Fences::new(all),
+                moves: 0,
+                atomics: 0,
+            }
+        };
+        // A rank with one rail may have peers with more, whose memory moves.
+        let several = places.iter().any(|places| places.len() > 1);
+        let ways: Vec<_> = match several {
+            false => Vec::new(),
+            true => places.into_iter().map(ways).collect(),
+        };
+        Self {
+            ways,
+            speeds,
+            piece_max,
+            striped: BTreeMap::new(),
+            hungry: false,
+            asked: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+        }
+    }
+
+    /// Returns true if any rank has more than one rail.
+    pub(super) const fn are_several(&self) -> bool {
+        !self.ways.is_empty()
+    }
+
+    /// Returns the bytes kept for a peer.
+    pub(super) const fn peer_len(&self) -> usize {
+        if self.ways.is_empty() {
+            0
+        } else {
+            size_of::<Ways>()
+        }
+    }
+
+    /// Returns the working lanes by which a peer's memory is accessible now.
+    fn lanes(&self, rank: u32) -> LaneSet {
+        let ways = self.ways.get(rank as usize);
+        ways.map_or(LaneSet::EMPTY, |ways| {
+            ways.fences.working().and(ways.exposed)
+        })
+    }
+
+    /// Returns the home lane of a pair, for messages and words; `None` if no lane works.
+    pub(super) fn home(&self, me: u32, rank: u32) -> Option<u8> {
+        let Some(ways) = self.ways.get(rank as usize) else {
+            return Some(0);
+        };
+        u8::try_from(ways.fences.home(pair(me, rank))?).ok()
+    }
+
+    fn fenced(&self, rank: u32) -> LaneSet {
+        let ways = self.ways.get(rank as usize);
+        ways.map_or(LaneSet::EMPTY, |ways| ways.fences.fenced())
+    }
+
+    /// Returns the split operations to a rank.
+    fn towards(&self, rank: u32) -> Vec<u32> {
+        let all = self.striped.iter();
+        all.filter(|(_, striped)| striped.is_towards(rank))
+            .map(|(slot, _)| *slot)
+            .collect()
+    }
+
+    /// Returns true if there is work to do immediately, without an event.
+    pub(super) fn have_news(&self) -> bool {
+        !self.asked.is_empty() && self.leaving.is_empty()
+    }
+
+    /// Returns true if split operations wait for room.
+    pub(super) const fn are_hungry(&self) -> bool {
+        self.hungry
+    }
+
+    /// Returns true if lanes will be closed once the library releases entries.
+    pub(super) fn are_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+}
+
+impl Portals {
+    /// Returns the rail for messages and words to a peer, and the peer's process on it.
+    pub(super) fn home(&self, to: u32) -> (&Rail, Process) {
+        let (peer, lane) = (self.peer(to), self.peer(to).home);
+        let place = self.place(to, lane.into());
+        let process = place.map_or(peer.address.process, |(process, _)| process);
+        (&self.ground.rails[usize::from(lane)], process)
+    }
+
+    /// Returns the lane of atomics on a peer's memory, and of the operations that belong to them.
+    pub(super) fn lane_of_atomics(&self, to: u32) -> Bound {
+        let Some(ways) = self.rails.ways.get(to as usize) else {
+            return Bound::By(0);
+        };
+        let lane = ways.atomics;
+        if ways.fences.working().has(lane) {
+            Bound::By(lane)
+        } else if ways.fences.fenced().has(lane) {
+            Bound::Never
+        } else {
+            Bound::Later
+        }
+    }
+
+    /// Returns the rail of atomics for our memory, after it has left its tables on some rails.
+    fn rail_of_atomics(&self, now: u32, left: LaneSet) -> u32 {
+        let up = self.peers.iter().zip(&self.rails.ways);
+        let up = up.filter(|(peer, _)| peer.life == Life::Up);
+        let all = LaneSet::first(u32::try_from(self.ground.rails.len()).unwrap_or(1));
+        let common = up.fold(all, |common, (_, ways)| common.and(ways.fences.working()));
+        rail_of_atomics(now, left, common)
+    }
+
+    /// Returns the lane of task lists and names, which are on the first rail.
+    pub(super) fn lane_of_lists(&self, to: u32) -> Bound {
+        let Some(ways) = self.rails.ways.get(to as usize) else {
+            return Bound::By(0);
+        };
+        if ways.fences.working().and(ways.exposed).has(0) {
+            Bound::By(0)
+        } else if ways.fences.fenced().has(0) || !ways.exposed.has(0) {
+            Bound::Never
+        } else {
+            Bound::Later
+        }
+    }
+
+    /// Returns a peer's process on a lane, and the table entry of its memory there.
+    pub(super) fn place(&self, to: u32, lane: u32) -> Option<(Process, u32)> {
+        match self.rails.ways.get(to as usize) {
+            Some(ways) => {
+                let place = ways.places.get(lane as usize).copied()??;
+                Some((place.process, place.table.into()))
+            }
+            None => {
+                let address = self.peer(to).address;
+                Some((address.process, address.tables.rdma))
+            }
+        }
+    }
+}
+
+/// Availability of an operation's only possible lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    By(u32),
+    /// The lane has failed. The peer will answer, or be found dead.
+    Later,
+    /// The peer has answered, and the lane cannot be used.
+    Never,
+}
+
+/// Returns the first rail that reaches all peers, or 0 if there is none.
+///
+/// The rail does not change while its table is open. Otherwise atomics in flight there, and those of peers that have not heard of
+/// the change, could run concurrently with atomics on another rail.
+fn rail_of_atomics(now: u32, left: LaneSet, common: LaneSet) -> u32 {
+    if left.has(now) {
+        common.iter().next().unwrap_or(0)
+    } else {
+        now
+    }
+}
+
+/// Returns the speeds of the rails by weight, used until pieces have shown the real ones.
+pub(super) fn speeds(interfaces: &[Interface]) -> Speeds {
+    let weights = interfaces.iter().map(|one| one.weight);
+    Speeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
+}
+
+/// Assumed speed of a rail with the greatest weight.
+const SPEED: Speed = Speed {
+    latency_ns: 3_500,
+    bytes_per_us: 11_000,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::{LaneSet, rail_of_atomics};
+
+    #[test]
+    fn atomics_stay_on_a_rail_whose_table_is_open() {
+        let lanes = LaneSet::from_bits;
+        // The first rail failed for a rank that has died since, and atomics moved to the second one.
+        assert_eq!(rail_of_atomics(0, lanes(0b0001), lanes(0b1110)), 1);
+        assert_eq!(rail_of_atomics(1, lanes(0b1000), lanes(0b0111)), 1);
+        assert_eq!(rail_of_atomics(1, lanes(0b0010), lanes(0b0101)), 0);
+        // No rail reaches all peers.
+        assert_eq!(rail_of_atomics(2, lanes(0b0100), lanes(0)), 0);
+        assert_eq!(rail_of_atomics(0, lanes(0b1000), lanes(0)), 0);
+    }
+}

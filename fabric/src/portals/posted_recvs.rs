@@ -1,0 +1,306 @@
+//! Memory lent to messages before they arrive.
+//!
+//! A waiting receive lends its buffer: the driver appends an entry for one message of that peer and tag, over a slot for the
+//! header and the buffer. Such a message arrives without a copy. Its event is in the same queue as those of messages in slabs, so
+//! all messages are passed on in the order in which they were sent.
+//!
+//! **The memory belongs to the adapter** until the event of the message is handled, or until the library has unlinked the entry,
+//! which it refuses while a message is being delivered. If the entry is already unlinked, its message has arrived and the event
+//! is in the queue. A library may reuse the handle of such an entry, so the old owner of a handle must not unlink the new entry.
+
+use std::{collections::BTreeMap, io, sync::atomic::Ordering::Relaxed};
+
+use super::{
+    address::Address,
+    calls::{Limits, Me, Ni, Refused},
+    event::{End, Got, Process},
+    peer::{Label, Life},
+    send_pool::HEADER_MAX,
+    driver_state::{Portals, Told},
+};
+use crate::{
+    driver::{self, LocalRange, Offer, Sink, Token},
+    memory::Region,
+};
+
+/// All lent memory.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// For each entry, a slot for the header and the list of its segments.
+    places: Region,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    room: u32,
+    by_token: BTreeMap<u64, u32>,
+    /// Entries by the library's handles.
+    by_handle: BTreeMap<u64, u32>,
+    /// Entries that were in use when they had to be unlinked.
+    asked: Vec<u32>,
+    /// True once events were lost, so the event of an unlinked entry may never come.
+    blind: bool,
+    ranks: BTreeMap<Process, u32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    generation: u32,
+    /// The loan, while the adapter has the memory.
+    loan: Option<Loan>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Loan {
+    offer: Offer,
+    /// Handle of the entry; `None` once the library has given it to another entry.
+    handle: Option<Me>,
+}
+
+impl Lent {
+    /// Returns the bookkeeping for ranks with these addresses.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(super) fn new(limits: &Limits, addresses: &[Address]) -> io::Result<Self> {
+        let room = room(limits);
+        let processes = addresses.iter().map(|address| address.process);
+        Ok(Self {
+            places: Region::vacant(room as usize * PLACE_LEN)?,
+            entries: Vec::new(),
+            free: Vec::new(),
+            room,
+            by_token: BTreeMap::new(),
+            by_handle: BTreeMap::new(),
+            asked: Vec::new(),
+            blind: false,
+            ranks: processes.zip(0..).collect(),
+        })
+    }
+
+    /// Returns the rank of a process.
+    pub(super) fn rank_of(&self, process: Process) -> Option<u32> {
+        self.ranks.get(&process).copied()
+    }
+
+    /// Returns true if memory was asked for and is not back yet.
+    pub(super) const fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Notes that events were lost.
+    pub(super) const fn lose_events(&mut self) {
+        self.blind = true;
+    }
+
+    fn take_place(&mut self) -> Option<u32> {
+        if let Some(at) = self.free.pop() {
+            return Some(at);
+        }
+        let at = u32::try_from(self.entries.len()).ok()?;
+        if at == self.room {
+            return None;
+        }
+        self.entries.push(Entry {
+            generation: 0,
+            loan: None,
+        });
+        Some(at)
+    }
+
+    /// Writes the list of an entry's segments, and returns its location.
+    fn write_segments(&self, at: u32, offer: &Offer) -> LocalRange {
+        let place = at as usize * PLACE_LEN;
+        let header = self.places.range().slice(place, offer.header_len);
+        let segments = place + HEADER_MAX;
+        for (nth, range) in [header, offer.into].into_iter().enumerate() {
+            let start = range.start().as_ptr().expose_provenance() as u64;
+            let word = |at: usize| self.places.atomic_u64(segments + 16 * nth + at);
+            word(0).store(start, Relaxed);
+            word(8).store(range.len() as u64, Relaxed);
+        }
+        self.places.range().slice(segments, SEGMENTS_LEN)
+    }
+
+    fn keep(&mut self, at: u32, offer: Offer, me: Me) {
+        if let Some(other) = self.by_handle.insert(me.0, at)
+            && let Some(loan) = &mut self.entries[other as usize].loan
+        {
+            loan.handle = None;
+        }
+        self.by_token.insert(offer.token.0, at);
+        self.entries[at as usize].loan = Some(Loan {
+            offer,
+            handle: Some(me),
+        });
+    }
+
+    /// Ends a loan, because the adapter no longer has the memory.
+    fn end(&mut self, at: u32) -> Option<Offer> {
+        let entry = self.entries.get_mut(at as usize)?;
+        let Loan { offer, handle } = entry.loan.take()?;
+        entry.generation = entry.generation.wrapping_add(1) & GENERATIONS;
+        self.free.push(at);
+        self.by_token.remove(&offer.token.0);
+        if let Some(Me(handle)) = handle {
+            self.by_handle.remove(&handle);
+        }
+        self.asked.retain(|asked| *asked != at);
+        Some(offer)
+    }
+
+    /// Returns the entry that an event names.
+    fn named(&self, user: u64) -> Option<u32> {
+        let at = u32::try_from(user & u64::from(u32::MAX)).ok()?;
+        let entry = self.entries.get(at as usize)?;
+        (entry.user(at) == user).then_some(at)
+    }
+
+    /// Takes an entry back, if the library unlinks it.
+    fn unlink(&mut self, ni: &Ni, at: u32) -> Option<Offer> {
+        let loan = self.entries[at as usize].loan?;
+        let is_back = match loan.handle.map(|me| ni.unlink(me)) {
+            Some(Ok(())) => true,
+            Some(Err(Refused::InUse | Refused::Later(_))) => false,
+            // The library does not know the handle: the message has arrived, and its event ends the loan, unless events were
+            // lost.
+            Some(Err(Refused::Code(_))) | None => self.blind,
+        };
+        is_back.then(|| self.end(at)).flatten()
+    }
+}
+
+impl Entry {
+    fn user(&self, at: u32) -> u64 {
+        LENT | u64::from(self.generation) << 32 | u64::from(at)
+    }
+}
+
+impl Portals {
+    /// Lends memory to the next message of a peer with a tag. Returns true if the adapter has it.
+    pub(super) fn lend(&mut self, from: u32, offer: Offer) -> bool {
+        let bits = self.address.tagged_bits(offer.tag);
+        let (is_up, process) = (self.peer(from).life == Life::Up, self.home(from).1);
+        let (Some(lent), Some(bits)) = (&mut self.lent, bits) else {
+            return false;
+        };
+        if !is_up || offer.header_len > HEADER_MAX || offer.header_len == 0 {
+            return false;
+        }
+        let Some(at) = lent.take_place() else {
+            return false;
+        };
+        let segments = lent.write_segments(at, &offer);
+        let user = lent.entries[at as usize].user(at);
+        let (ni, pt) = (&self.ground.ni, self.address.tables.eager);
+        let appended = ni.append_segments(pt, segments, SEGMENTS, process, bits, user);
+        let Ok(me) = appended else {
+            lent.free.push(at);
+            return false;
+        };
+        lent.keep(at, offer, me);
+        self.ground.counters.all.entries.add(1);
+        self.ground.counters.lent.add(1);
+        true
+    }
+
+    /// Asks for lent memory. Returns true if it is back.
+    pub(super) fn ask_back(&mut self, token: Token) -> bool {
+        let Some(lent) = &mut self.lent else {
+            return true;
+        };
+        let Some(&at) = lent.by_token.get(&token.0) else {
+            let is_it = |told: &Told| matches!(told, Told::Returned(other) if *other == token);
+            return !self.told.iter().any(is_it);
+        };
+        let is_back = lent.unlink(&self.ground.ni, at).is_some();
+        if !is_back && !lent.asked.contains(&at) {
+            lent.asked.push(at);
+        }
+        is_back
+    }
+
+    /// Asks again for memory that was in use.
+    pub(super) fn ask_again(&mut self) {
+        let Some(lent) = self.lent.as_mut().filter(|lent| lent.is_asked()) else {
+            return;
+        };
+        for at in lent.asked.clone() {
+            if let Some(offer) = lent.unlink(&self.ground.ni, at) {
+                self.told.push_back(Told::Returned(offer.token));
+            }
+        }
+    }
+
+    /// Handles the event of a message in lent memory.
+    pub(super) fn handle_placed(&mut self, got: &Got, sink: &mut dyn Sink) {
+        let event = &got.event;
+        let place = self.lent.as_mut().and_then(|lent| {
+            let at = lent.named(event.user)?;
+            Some((at, lent.end(at)?))
+        });
+        let Some((at, offer)) = place else {
+            return self.ground.counters.nonsense.add(1);
+        };
+        let next = (event.end == End::Well).then(|| self.next_message(got));
+        let header_len = offer.header_len;
+        let body_len = usize::try_from(event.mlength).unwrap_or(usize::MAX);
+        let body_len = body_len.checked_sub(header_len);
+        let body_len = body_len.filter(|len| *len <= offer.into.len());
+        match (next.flatten(), body_len) {
+            (Some((rank, Label::Message(label))), Some(len))
+                if usize::from(label) == header_len =>
+            {
+                let mut header = [0; HEADER_MAX];
+                let header = &mut header[..header_len];
+                if let Some(lent) = &self.lent {
+                    lent.places.read(at as usize * PLACE_LEN, header);
+                }
+                self.ground.counters.all.messages_received.add(1);
+                self.ground.counters.all.placed.add(1);
+                let body = offer.into.lend().first(len);
+                sink.placed(offer.token, driver::Peer(rank), header, body);
+            }
+            (None, _) => sink.returned(offer.token),
+            // No correct peer sends such a message with these bits.
+            (Some((rank, _)), _) => {
+                self.ground.counters.nonsense.add(1);
+                sink.returned(offer.token);
+                self.lose(rank, driver::Down::Failed);
+            }
+        }
+    }
+}
+
+/// Returns true if an event belongs to an entry for lent memory.
+pub(super) const fn is_lent(user: u64) -> bool {
+    user & LENT != 0
+}
+
+/// Returns the shortest body whose tag the adapter should match, if it can.
+///
+/// The adapter cannot match if the library accesses memory after its entry is unlinked, or if operations to dead processes never
+/// complete. With several rails, a message might arrive by another rail than the one with its entry.
+pub(super) fn least(ni: &Ni, wanted: Option<usize>, rails: usize, compat: bool) -> Option<usize> {
+    let whole = ni.moves_alone && ni.ends_to_dead && ni.wire.flawed.is_none();
+    let one = rails == 1 && !compat;
+    let fits = u64::from(ni.limits.max_iovecs) >= SEGMENTS && room(&ni.limits) > 0;
+    wanted
+        .filter(|_| whole && one && fits)
+        .map(|least| least.max(1))
+}
+
+/// Returns the maximum number of loans, which leaves most entries of the library for other purposes.
+fn room(limits: &Limits) -> u32 {
+    let list = limits.max_list_size / 2;
+    (limits.max_entries / 4).min(list).min(ROOM_MAX)
+}
+
+/// Limit on loans, because the list of entries is searched for each message.
+const ROOM_MAX: u32 = 1024;
+/// Flag in the user pointer of lent entries; slabs use small numbers.
+const LENT: u64 = 1 << 63;
+const GENERATIONS: u32 = u32::MAX >> 1;
+/// Segments of an entry: header and body.
+const SEGMENTS: u64 = 2;
+const SEGMENTS_LEN: usize = 32;
+/// Bytes of a slot: a header, and the list of segments.
+const PLACE_LEN: usize = HEADER_MAX + SEGMENTS_LEN;

@@ -1,0 +1,159 @@
+//! Puts, gets and atomics.
+#![expect(unsafe_code, reason = "calls C functions")]
+
+use super::{
+    calls::{Md, Ni, Result},
+    event::Process,
+    struct_buffer::Bytes,
+    profile::Operators,
+};
+use crate::{
+    driver::AtomicOp,
+    offload::{Integer, Operator},
+};
+
+/// Local side of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Near {
+    pub(super) md: Md,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// User pointer that is returned in the event.
+    pub(super) user: u64,
+}
+
+/// Remote side of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Far {
+    pub(super) process: Process,
+    pub(super) pt: u32,
+    pub(super) match_bits: u64,
+    pub(super) offset: u64,
+}
+
+impl Ni {
+    /// Starts a put. With `acknowledge`, the completion event returns `user`; otherwise there is no event.
+    pub(super) fn put(&self, near: Near, far: Far, header: u64, acknowledge: bool) -> Result<()> {
+        let ack = if acknowledge {
+            self.profile().options.ack_req
+        } else {
+            0
+        };
+        // SAFETY: takes numbers only; memory was named to the descriptor.
+        self.call("PtlPut", || unsafe {
+            (self.library.symbols.put)(
+                near.md.0,
+                near.offset,
+                near.len,
+                ack,
+                far.process.bits(),
+                far.pt,
+                far.match_bits,
+                far.offset,
+                near.user,
+                header,
+            )
+        })
+    }
+
+    pub(super) fn get(&self, near: Near, far: Far) -> Result<()> {
+        // SAFETY: takes numbers only; memory was named to the descriptor.
+        self.call("PtlGet", || unsafe {
+            (self.library.symbols.get)(
+                near.md.0,
+                near.offset,
+                near.len,
+                far.process.bits(),
+                far.pt,
+                far.match_bits,
+                far.offset,
+                near.user,
+            )
+        })
+    }
+
+    /// Starts a 64-bit atomic. The operand is read at offset `operand` of the descriptor, and the previous value is written to
+    /// `near`.
+    pub(super) fn atomic(&self, near: Near, operand: u64, far: Far, op: AtomicOp) -> Result<()> {
+        let operators = &self.profile().operators;
+        let symbols = &self.library.symbols;
+        let (md, len, user) = (near.md.0, near.len, near.user);
+        let (process, pt, bits) = (far.process.bits(), far.pt, far.match_bits);
+        let fetching = operators.of(op);
+        if let Some(operator) = fetching {
+            // SAFETY: takes numbers only; memory was named to the descriptor.
+            return self.call("PtlFetchAtomic", || unsafe {
+                (symbols.fetch_atomic)(
+                    md,
+                    near.offset,
+                    md,
+                    operand,
+                    len,
+                    process,
+                    pt,
+                    bits,
+                    far.offset,
+                    user,
+                    0,
+                    operator,
+                    operators.integer(Integer::U64),
+                )
+            });
+        }
+        let (operator, expected) = match op {
+            AtomicOp::CompareSwap { expected, .. } => (operators.cswap, expected),
+            _ => (operators.swap, 0),
+        };
+        let mut compared = Bytes::default();
+        compared.put(0, 8, expected);
+        // SAFETY: takes numbers, and an operand that is long enough.
+        self.call("PtlSwap", || unsafe {
+            (symbols.swap)(
+                md,
+                near.offset,
+                md,
+                operand,
+                len,
+                process,
+                pt,
+                bits,
+                far.offset,
+                user,
+                0,
+                compared.read(),
+                operator,
+                operators.integer(Integer::U64),
+            )
+        })
+    }
+}
+
+impl Operators {
+    /// Returns the operator of atomics that always write and take one operand.
+    const fn of(&self, op: AtomicOp) -> Option<u32> {
+        Some(match op {
+            AtomicOp::Add(_) | AtomicOp::Fetch => self.sum,
+            AtomicOp::And(_) => self.band,
+            AtomicOp::Or(_) => self.bor,
+            AtomicOp::Xor(_) => self.bxor,
+            AtomicOp::Max(_) => self.max,
+            AtomicOp::Min(_) => self.min,
+            AtomicOp::Swap(_) | AtomicOp::CompareSwap { .. } => return None,
+        })
+    }
+
+    pub(super) const fn operator(&self, operator: Operator) -> u32 {
+        match operator {
+            Operator::Sum => self.sum,
+            Operator::Min => self.min,
+            Operator::Max => self.max,
+            Operator::And => self.band,
+            Operator::Or => self.bor,
+            Operator::Xor => self.bxor,
+        }
+    }
+
+    pub(super) const fn integer(&self, integer: Integer) -> u32 {
+        self.integers[integer as usize]
+    }
+}

@@ -1,0 +1,152 @@
+//! Shutdown of a rank: its farewell to peers, and how long it waits for them.
+
+use super::{
+    calls::Refused,
+    rma_calls::Far,
+    outbox::Letter,
+    peer::{Label, Life},
+    driver_state::Portals,
+};
+use crate::driver::{self, Down, Driver, Failure, Sink, Token};
+
+impl Portals {
+    /// Puts zero bytes to the board of every peer, by each rail, so that later operations need not wait for a peer that has ended
+    /// meanwhile.
+    pub(super) fn meet_all(&self) -> Result<(), Refused> {
+        for (lane, rail) in (0..).zip(&self.ground.rails) {
+            for (to, peer) in (0..).zip(&self.peers).filter(|(to, _)| *to != self.me) {
+                let Some((process, _)) = self.place(to, lane) else {
+                    continue;
+                };
+                let near = rail.near(rail.board.range().slice(0, 0), 0);
+                let far = Far {
+                    process,
+                    pt: peer.address.tables.board,
+                    match_bits: peer.address.control_bits(self.me),
+                    offset: 0,
+                };
+                rail.ni.put(near, far, 0, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stays until something has arrived from every peer, because a peer that has not met this rank yet would wait for it
+    /// forever.
+    fn stay_for_all(&mut self) {
+        let mut idle = 0;
+        while idle < MEETING_TURNS && self.is_expected() {
+            let turn = Driver::progress(self, 64, &mut Nobody);
+            idle = match turn.events {
+                0 if !self.ground.queues.wait(GOODBYE_MILLIS) => idle + 1,
+                _ => 0,
+            };
+        }
+    }
+
+    /// Returns true if some peer has not been heard from yet.
+    fn is_expected(&self) -> bool {
+        let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
+        others.any(|(_, peer)| !peer.heard && peer.life == Life::Up)
+    }
+
+    /// Notifies all known peers that nothing follows, and waits until they have accepted everything. Gives up after a second
+    /// without progress.
+    fn say_goodbye(&mut self, how: Down) {
+        let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+        let mut unsaid: Vec<_> = ranks.filter(|rank| *rank != self.me).collect();
+        let refused = self.ground.counters.refused.get();
+        let mut idle = 0;
+        loop {
+            unsaid.retain(|rank| !self.bid_farewell(*rank, Label::Bye(how)));
+            let refusals = self.ground.counters.refused.get() - refused;
+            let through = unsaid.is_empty() && self.is_through();
+            if through || idle == GOODBYE_TURNS || refusals > GOODBYE_REFUSALS {
+                return;
+            }
+            let turn = Driver::progress(self, 64, &mut Nobody);
+            idle = match turn.events {
+                0 if !self.ground.queues.wait(GOODBYE_MILLIS) => idle + 1,
+                _ => 0,
+            };
+        }
+    }
+
+    /// Lets a library that moves bytes only in calls send its remaining answers, because peers would request them forever.
+    fn linger(&mut self) {
+        for _ in 0..LINGER_TURNS {
+            if !self.ground.queues.wait(LINGER_MILLIS) {
+                return;
+            }
+            let _events = Driver::progress(self, 64, &mut Nobody);
+        }
+    }
+
+    /// Queues the farewell to a peer. Returns true if that is done or not needed.
+    fn bid_farewell(&mut self, rank: u32, label: Label) -> bool {
+        let peer = self.peer(rank);
+        if !peer.met || peer.life != Life::Up {
+            return true;
+        }
+        if self.buffers.is_some() {
+            return self.send_by_buffers(rank, label, [&[]; 2]);
+        }
+        self.push(rank, Letter::new(None, 0, label.bits()));
+        true
+    }
+
+    fn is_through(&self) -> bool {
+        let is_idle = |rank| self.buffers.as_ref().is_none_or(|all| all.is_idle(rank));
+        let others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
+        self.operations.is_idle()
+            && self.due.is_empty()
+            && (others.into_iter()).all(|(rank, peer)| peer.outbox.is_empty() && is_idle(rank))
+    }
+}
+
+impl Drop for Portals {
+    fn drop(&mut self) {
+        self.ground.queues.stop_helper();
+        let how = if std::thread::panicking() {
+            Down::Failed
+        } else {
+            Down::Finished
+        };
+        if self.ground.ni.waits_to_meet {
+            self.stay_for_all();
+        }
+        self.say_goodbye(how);
+        if !self.ground.ni.moves_alone {
+            self.linger();
+        }
+        if let Some(ends) = &self.said {
+            ends.leave(self.me, how);
+        }
+        // Close the interface before the memory of operations is freed.
+        self.ground.close();
+    }
+}
+
+/// Sink for events after the runtime has stopped listening.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn message(&mut self, _: driver::Peer, _: &[u8], _: driver::Payload<'_>) {}
+    fn complete(&mut self, _: Token) {}
+    fn fetched(&mut self, _: Token, _: u64) {}
+    fn failed(&mut self, _: Token, _: Failure) {}
+    fn reached(&mut self, _: Token) {}
+    fn triggered(&mut self, _: Token) {}
+    fn peer_down(&mut self, _: driver::Peer, _: Down) {}
+}
+
+/// A second without events in total, enough for a living peer.
+const GOODBYE_TURNS: u32 = 100;
+const GOODBYE_MILLIS: u32 = 10;
+/// Five seconds in total. Ranks that have each other's addresses start together, except for delays of their machines.
+const MEETING_TURNS: u32 = 500;
+/// Longer than the resend interval of such libraries.
+const LINGER_MILLIS: u32 = 50;
+const LINGER_TURNS: u32 = 1000;
+/// Limit on resends in the pscom layout, which resends dropped messages immediately. Takes about a second.
+const GOODBYE_REFUSALS: u64 = 100_000;

@@ -1,0 +1,46 @@
+//! Recovery from lost events: the counters show what has happened.
+
+use super::{
+    super::driver_state::Portals,
+    Polled,
+    trigger_slots::{Then, Work},
+};
+use crate::driver::Failure;
+
+impl Portals {
+    /// Finds out from the counters what lost events would have reported. Failed lists end with `why`.
+    pub(super) fn look_for_lost(&mut self, why: impl Fn() -> Failure) {
+        let ni = std::sync::Arc::clone(&self.ground.ni);
+        let lists = self.lists.lists.iter();
+        let begun = lists.filter(|(_, list)| ni.ct_get(list.begun).sum() >= list.count);
+        let begun: Vec<u32> = begun.map(|(id, _)| *id).collect();
+        begun.into_iter().for_each(|id| self.list_begun(id));
+        // The other watches are still waiting, so no event was due for them.
+        let met = self.lists.watches.iter();
+        let met = met.filter(|(_, watch)| self.is_met(watch.waits()));
+        let met: Vec<u32> = met.map(|(id, _)| *id).collect();
+        let is_new = |polled: &Polled| !matches!(polled, Polled::Watch(id) if met.contains(id));
+        self.lists.polled.retain(is_new);
+        self.lists.polled.extend(met.into_iter().map(Polled::Watch));
+        let mut broken = Vec::new();
+        let mut due = Vec::new();
+        for (id, gear) in &self.lists.gears {
+            let count = ni.ct_get(gear.wheel.go);
+            match &gear.work {
+                Some(work) if count.failure > 0 => broken.push(work.token),
+                Some(Work {
+                    then: Then::Task(_),
+                    waits,
+                    ..
+                }) if count.sum() >= waits.len() as u64 => {
+                    due.push(*id);
+                }
+                _ => {}
+            }
+        }
+        due.into_iter().for_each(|id| self.task_due(id));
+        for token in broken {
+            self.break_off(token, why());
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Task lists as triggered operations: the adapter starts the tasks, counts, and wakes the host when a list has begun.
+//!
+//! Each task has a *gear*: a counter GO, and a descriptor that counts acknowledgements there. Every condition of the task adds to
+//! GO (`TriggeredCTInc`). When all conditions hold, the adapter counts the task at its list and starts its operation. The
+//! acknowledgement adds to GO again, and triggers what follows the task. When all tasks of a list have begun, the adapter puts a
+//! word to its own rank, which wakes the host. Gears are reused after their tasks have completed.
+//!
+//! An offer appends the entry for its data immediately, for one put of that peer with the bits of its
+//! [`Pair`](crate::offload::Pair). Only the count that permits the put is triggered. So both ends meet without a host, and no
+//! address travels. The host does what an adapter cannot, in its next turn after the adapter reports that it is due: puts to
+//! addresses read from memory, counts of more than one, and wrong keys.
+//!
+//! A block of integers is combined by atomics on the rank's own memory, a few for each task.
+//!
+//! A triggered operation starts when successes *and failures* have reached its threshold, as Portals defines it. So a rank whose
+//! own put has failed may start a task too early, but only with its own data. The failure is reported before any watch that it
+//! may have counted for. Puts that break off on their way here count for nothing (`landed`).
+
+pub(super) mod match_bits;
+pub(super) mod task_counters;
+mod trigger_slots;
+mod landings;
+mod unarmed_tasks;
+mod lost_events;
+mod lower;
+mod names;
+mod list_progress;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+};
+
+use self::{
+    task_counters::{Cell, Watch},
+    trigger_slots::{Gear, Wheel},
+    landings::Landed,
+    unarmed_tasks::Late,
+    names::{Named, Unnamed},
+};
+use super::{
+    address::Tables,
+    calls::{AddressRange, Ct, Me, Ni, Refused},
+    match_entries::RawEntry,
+    exports::Spot,
+    prepare::Ground,
+    profile::Profile,
+    driver_state::{Portals, Told},
+};
+use crate::{
+    driver::{Failure, TaskLists as _, Token},
+    offload::{NO_LISTS, PIECE_MAX, Task, When, tasks_for},
+};
+
+/// All task lists of a rank.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    cells: BTreeMap<Spot, Cell>,
+    names: BTreeMap<u64, Named>,
+    /// Names that found no room.
+    unnamed: Vec<Unnamed>,
+    /// Reason why lists fail while such names exist.
+    nameless: Option<String>,
+    gears: BTreeMap<u32, Gear>,
+    /// Idle gears.
+    idle: Vec<u32>,
+    /// Resources for notifications of this rank.
+    bell: Option<Wheel>,
+    /// Entry for operations of lists on memory of this rank.
+    own: Option<Me>,
+    /// Counters to reuse.
+    spare: Vec<Ct>,
+    /// Counters of withdrawn gears, to which something may still be added.
+    zombies: Vec<Zombie>,
+    lists: BTreeMap<u32, List>,
+    /// Tokens whose lists are being withdrawn, and the reasons.
+    ending: BTreeMap<u64, Failure>,
+    /// Tokens with a failed task, until they are cancelled.
+    failed: BTreeSet<u64>,
+    /// Tokens whose lists failed because a rank did not answer on the first rail, until the reason is known.
+    doubted: BTreeMap<u64, u32>,
+    /// True if all ending lists were checked in this turn, and still have operations in flight.
+    held: bool,
+    /// Lists with tasks that found no room.
+    late: Vec<Late>,
+    watches: BTreeMap<u32, Watch>,
+    /// Waits that found no room in the library, polled in each turn.
+    polled: Vec<Polled>,
+    landings: Vec<Landed>,
+    /// Gears with a task for the host that found no room.
+    due: VecDeque<u32>,
+    /// Gears with a count that found no room at its peer.
+    again: VecDeque<u32>,
+    serial: u32,
+}
+
+/// A list with tasks that have not begun.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    token: Token,
+    count: u64,
+    begun: Ct,
+}
+
+/// A threshold of a task counter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    spot: Spot,
+    threshold: u64,
+}
+
+/// A wait that the library had no room for, polled in each turn.
+#[derive(Clone, Copy, Debug)]
+enum Polled {
+    Watch(u32),
+    /// A condition of a gear's task.
+    Gear(u32, Waits),
+}
+
+/// A counter of a withdrawn gear.
+#[derive(Debug)]
+struct Zombie {
+    go: Ct,
+    waits: Vec<Waits>,
+}
+
+/// Notifications that the adapter sends to its own rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Code {
+    List(u32),
+    Watch(u32),
+    /// The task of this gear is due at the host.
+    Task(u32),
+}
+
+/// Returns the number of tasks that may wait on this interface.
+///
+/// Returns zero if operations to dead ranks never complete. Then nothing says when the memory of their list may be reused, so the
+/// list could not end.
+pub(super) fn room(ni: &Ni) -> usize {
+    let most = ni.limits.max_triggered_ops;
+    let gears = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
+    if !ni.has_triggers() || ni.wire.flawed.is_some() || !ni.ends_to_dead {
+        return 0;
+    }
+    tasks_for(most.min(gears))
+}
+
+/// Returns the bytes of a block that atomics of this interface combine.
+pub(super) fn combine_max(ni: &Ni) -> usize {
+    if room(ni) == 0 || !ni.has_triggered_atomics() {
+        return 0;
+    }
+    ATOMICS_MAX * piece_max(ni)
+}
+
+/// Returns the bytes of one atomic: whole integers of every kind.
+fn piece_max(ni: &Ni) -> usize {
+    let most = usize::try_from(ni.limits.max_atomic_size).unwrap_or(usize::MAX);
+    most.min(PIECE_MAX) / 8 * 8
+}
+
+impl Portals {
+    /// Queues a list. Returns true if there was room.
+    pub(super) fn queue_list(&mut self, tasks: &[Task], token: Token) -> bool {
+        let room = self.list_limits().triggered_max;
+        assert!(room > 0, "{NO_LISTS}");
+        assert!(
+            (1..=room).contains(&tasks.len()),
+            "a list of {} tasks; 1 to {room} are possible: ask `TaskLists::list_limits`",
+            tasks.len()
+        );
+        self.sweep();
+        if self.lists.are_ending(token) || self.lists.failed.contains(&token.0) {
+            return true; // the failure is about to be reported
+        }
+        if !self.has_room_for(tasks) {
+            return false;
+        }
+        match self.namelessness() {
+            Some(why) => self.break_off(token, why),
+            None => self.begin_list(tasks, token),
+        }
+        true
+    }
+
+    fn has_room_for(&self, tasks: &[Task]) -> bool {
+        let waits = |task: &&Task| !task.whens().all(|when| self.is_over(when));
+        let new = tasks.iter().filter(waits).count() as u64;
+        if new == 0 {
+            return true; // nothing would signal room to its owner later
+        }
+        let ni = &self.ground.ni;
+        let left = |list: &List| list.count.saturating_sub(ni.ct_get(list.begun).sum());
+        let waiting: u64 = self.lists.lists.values().map(left).sum();
+        let late: u64 = self.lists.late.iter().map(Late::unopened).sum();
+        waiting + late + new <= self.list_limits().triggered_max as u64
+    }
+
+    fn is_over(&self, when: &When) -> bool {
+        let threshold = when.threshold;
+        let spot = self.ground.exports.spot(&when.counter);
+        threshold == 0
+            || spot.is_some_and(|spot| {
+                self.lists.cells.contains_key(&spot) && self.is_met(Waits { spot, threshold })
+            })
+    }
+
+    /// Has the adapter count the tasks of a list that have begun, and notify this rank when all have.
+    fn open_list(&mut self, token: Token, count: u64) -> Result<Ct, Refused> {
+        let bell = self.bell()?;
+        let begun = match self.lists.spare.pop() {
+            Some(ct) => ct,
+            None => self.ground.ni.ct_alloc()?,
+        };
+        let id = self.lists.next();
+        if let Err(why) = self.ring_when(bell, Code::List(id), (begun, count)) {
+            self.lists.spare.push(begun);
+            return Err(why);
+        }
+        let list = List {
+            token,
+            count,
+            begun,
+        };
+        self.lists.lists.insert(id, list);
+        Ok(begun)
+    }
+
+    /// Reports a list that has begun.
+    fn list_begun(&mut self, id: u32) {
+        if let Some(list) = self.lists.lists.remove(&id) {
+            self.ground.ni.ct_reset(list.begun);
+            self.lists.spare.push(list.begun);
+            self.told.push_back(Told::Triggered(list.token));
+        }
+    }
+}
+
+impl Lists {
+    fn next(&mut self) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
+    }
+
+    pub(super) fn unwatch(&mut self, token: Token) {
+        self.watches.retain(|_, watch| watch.token != token);
+    }
+
+    /// Returns true if the lists of this token are being withdrawn, so that their counters may already belong to others.
+    pub(super) fn are_ending(&self, token: Token) -> bool {
+        self.ending.contains_key(&token.0)
+    }
+
+    /// Returns true if a list has failed and that is not reported yet.
+    fn are_failing(&self) -> bool {
+        let fails = |why: &Failure| !matches!(why, Failure::Cancelled);
+        !self.doubted.is_empty() || self.ending.values().any(fails)
+    }
+
+    /// Returns true if lists are ending: their memory is still in use, or the reason of their failure is unknown.
+    pub(super) fn are_to_end(&self) -> bool {
+        !self.ending.is_empty() || !self.doubted.is_empty()
+    }
+
+    /// Returns true if there is work to do immediately, without an event.
+    pub(super) fn have_news(&self) -> bool {
+        self.are_to_end() && !self.held
+    }
+
+    /// Returns true if anything must be retried or polled whose success is not signaled.
+    pub(super) fn wait(&self) -> bool {
+        let polls = |polled: &Polled| match polled {
+            Polled::Watch(id) => self.watches.contains_key(id),
+            Polled::Gear(..) => true,
+        };
+        !self.due.is_empty()
+            || !self.again.is_empty()
+            || !self.late.is_empty()
+            || self.polled.iter().any(polls)
+            || self.unnamed.iter().any(Unnamed::may_find_room)
+    }
+}
+
+impl Code {
+    const fn pack(self) -> u64 {
+        let (kind, id) = match self {
+            Self::List(id) => (0_u64, id),
+            Self::Watch(id) => (1, id),
+            Self::Task(id) => (2, id),
+        };
+        kind << 32 | id as u64
+    }
+
+    fn unpack(word: u64) -> Option<Self> {
+        let id = u32::try_from(word & u64::from(u32::MAX)).ok()?;
+        match word >> 32 {
+            0 => Some(Self::List(id)),
+            1 => Some(Self::Watch(id)),
+            2 => Some(Self::Task(id)),
+            _ => None,
+        }
+    }
+}
+
+impl Ground {
+    /// Appends entries that keep counts for which no list waits yet, and the entry for notifications of this rank.
+    pub(super) fn lay_out_lists(&self, tables: &Tables) -> io::Result<()> {
+        if !self.ni.has_triggers() {
+            return Ok(());
+        }
+        let profile = self.ni.profile();
+        let early = RawEntry {
+            memory: AddressRange::EMPTY,
+            options: quiet(profile) | profile.options.me_op_put,
+            match_bits: match_bits::KEYED,
+            ignore_bits: match_bits::ANY,
+            min_free: 0,
+            ct: None,
+            from: None,
+            overflow: true,
+        };
+        let named = RawEntry {
+            match_bits: match_bits::NAMED,
+            ..early
+        };
+        let words = RawEntry {
+            options: early.options & !profile.options.me_event_comm_disable,
+            match_bits: match_bits::WAKE,
+            ignore_bits: 0,
+            overflow: false,
+            ..early
+        };
+        for (pt, entry) in [
+            (tables.lists, early),
+            (tables.lists, named),
+            (tables.wakes, words),
+        ] {
+            self.ni.append_raw(pt, &entry, 0)?;
+            self.counters.all.entries.add(1);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the options of an entry without events.
+const fn quiet(profile: &Profile) -> u32 {
+    let options = &profile.options;
+    options.me_event_link_disable
+        | options.me_event_unlink_disable
+        | options.me_event_comm_disable
+        | options.me_event_over_disable
+}
+
+/// Atomics of a task. With the other operations that wait for its counter, they fit into the shortest queue of known libraries.
+const ATOMICS_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::Code;
+
+    #[test]
+    fn codes_come_back_as_they_were() {
+        for code in [Code::List(1), Code::Watch(u32::MAX), Code::Task(0)] {
+            assert_eq!(Code::unpack(code.pack()), Some(code));
+        }
+        assert_eq!(Code::unpack(3 << 32), None);
+    }
+}

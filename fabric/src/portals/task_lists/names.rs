@@ -1,0 +1,184 @@
+//! Names of memory and counters, including those for which the library has no room.
+//!
+//! A peer that uses a name waits until the name exists. So a name that found no room is retried in each turn, and after naps. If
+//! there is no room for a long time, all lists of this rank fail, including waiting ones.
+
+use super::{
+    super::{
+        calls::{Ni, Refused},
+        driver_state::{Portals, REFUSALS_MAX},
+    },
+    match_bits,
+    task_counters::spots_of,
+};
+use crate::{
+    driver::{Failure, Token},
+    memory::{Region, WeakRegion},
+    offload::NO_LISTS,
+};
+
+/// Kinds of named objects.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Named {
+    Counters(u32),
+    /// Memory, by the serial of its entries.
+    Memory(u32),
+}
+
+/// A name that found no room.
+#[derive(Debug)]
+pub(super) struct Unnamed {
+    name: u64,
+    region: WeakRegion,
+    tries: u32,
+}
+
+impl Unnamed {
+    /// Returns true if a retry may succeed.
+    pub(super) const fn may_find_room(&self) -> bool {
+        self.tries < REFUSALS_MAX
+    }
+}
+
+impl Portals {
+    /// Gives memory or counters a name.
+    pub(in super::super) fn name(&mut self, name: u64, region: &Region) {
+        assert!(self.abilities.lists.is_some(), "{NO_LISTS}");
+        // Counters that had the name before no longer count by it.
+        self.sweep();
+        if let Err(why) = self.give_name(name, region) {
+            let region = region.downgrade();
+            self.wait_with(name, region, 0, why);
+        }
+    }
+
+    /// Withdraws a name.
+    pub(in super::super) fn unname(&mut self, name: u64) {
+        self.lists.unnamed.retain(|unnamed| unnamed.name != name);
+        if let Some(Named::Memory(serial)) = self.lists.names.remove(&name) {
+            self.ground.exports.unname(serial);
+        }
+    }
+
+    /// Retries names that found no room.
+    pub(in super::super) fn name_again(&mut self) {
+        for unnamed in std::mem::take(&mut self.lists.unnamed) {
+            if let Some(region) = unnamed.region.upgrade()
+                && let Err(why) = self.give_name(unnamed.name, &region)
+            {
+                self.wait_with(unnamed.name, unnamed.region, unnamed.tries, why);
+            }
+        }
+    }
+
+    /// Keeps a name for a retry, after `before` failed tries.
+    fn wait_with(&mut self, name: u64, region: WeakRegion, before: u32, why: Refused) {
+        let tries = match why {
+            Refused::Later(_) => before.saturating_add(self.naps.weight()),
+            _ => REFUSALS_MAX,
+        };
+        let unnamed = Unnamed {
+            name,
+            region,
+            tries,
+        };
+        self.lists.unnamed.push(unnamed);
+        if before < REFUSALS_MAX && tries >= REFUSALS_MAX {
+            self.break_all_off(&why);
+        }
+    }
+
+    /// Fails all lists, because peers wait for a name that will never exist.
+    fn break_all_off(&mut self, why: &Refused) {
+        let ni = &self.ground.ni;
+        let lists = self.lists.lists.values().map(|list| list.token);
+        let gears = self.lists.gears.values().filter_map(|gear| {
+            let work = gear.work.as_ref()?;
+            (!work.is_over(ni.ct_get(gear.wheel.go))).then_some(work.token)
+        });
+        let late = self.lists.late.iter().map(|late| late.token);
+        let tokens: Vec<Token> = lists.chain(gears).chain(late).collect();
+        let why = why.to_string();
+        for token in tokens {
+            self.break_off(token, failure(why.clone()));
+        }
+        self.lists.nameless = Some(why);
+    }
+
+    /// Returns the reason why no list can succeed, if there is one.
+    pub(super) fn namelessness(&self) -> Option<Failure> {
+        let all = self.lists.unnamed.iter();
+        let lacks = all.clone().any(|unnamed| !unnamed.may_find_room());
+        self.lists.nameless.clone().filter(|_| lacks).map(failure)
+    }
+
+    fn give_name(&mut self, name: u64, region: &Region) -> Result<(), Refused> {
+        // An unencodable name must fail, because peers would wait forever for a name that is silently missing.
+        let bits = match_bits::region(name).ok_or_else(|| too_long(name))?;
+        let start = region.start().addr().get();
+        let named = match self.ground.exports.serial_of(start) {
+            Some(serial) => {
+                self.name_counters(name, serial)?;
+                Named::Counters(serial)
+            }
+            None => {
+                let serial = self.ground.exports.name(bits, region);
+                Named::Memory(serial.map_err(|why| no_entry(&self.ground.ni, why))?)
+            }
+        };
+        self.lists.names.insert(name, named);
+        Ok(())
+    }
+
+    /// Appends entries for all counters that are in use, or none.
+    fn name_counters(&mut self, name: u64, serial: u32) -> Result<(), Refused> {
+        let mut new = Vec::new();
+        for (spot, cell) in self.lists.cells.range(spots_of(serial)) {
+            let Some(bits) = match_bits::named(name, spot.nth.into()) else {
+                continue; // keys to it cannot be encoded either
+            };
+            match self.ground.count_at(&self.address, cell.ct, bits) {
+                Ok(entry) => new.push((*spot, entry)),
+                Err(why) => {
+                    // An entry that is in use stays, and counts where the next one would.
+                    new.iter()
+                        .for_each(|(_, entry)| _ = self.ground.ni.unlink(*entry));
+                    return Err(why);
+                }
+            }
+        }
+        for (spot, entry) in new {
+            if let Some(cell) = self.lists.cells.get_mut(&spot) {
+                cell.entries.push(entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds the remedy to the error for a missing list entry.
+pub(super) fn no_entry(ni: &Ni, why: Refused) -> Refused {
+    let more = |why: String| {
+        let most = ni.limits.max_entries;
+        format!(
+            "{why}, and task lists need entries by name: the Portals interface has max_entries = {most}: raise that limit, or \
+             set RIPSTOP_COLLECTIVES=messages"
+        )
+    };
+    match why {
+        Refused::InUse => Refused::InUse,
+        Refused::Later(why) => Refused::Later(more(why)),
+        Refused::Code(why) => Refused::Code(more(why)),
+    }
+}
+
+fn too_long(name: u64) -> Refused {
+    Refused::Code(format!(
+        "the name {name:#x} finds no place in the match bits of Portals: 2²⁹ communicators have one; make fewer, or set \
+         RIPSTOP_COLLECTIVES=messages"
+    ))
+}
+
+fn failure(why: String) -> Failure {
+    Failure::Transport(std::io::Error::other(why))
+}

@@ -1,0 +1,213 @@
+//! Task counters: the adapter counts, and their memory shows the value when a watch or a list is reported.
+//!
+//! Each counter in use has a counter of the adapter, and list entries without memory that count arrivals: one for its key, one
+//! for its name. Earlier arrivals are kept as unexpected headers, and counted when the entry is appended.
+
+use super::{
+    super::{
+        address::Address,
+        calls::{AddressRange, Ct, Me, Refused},
+        match_entries::RawEntry,
+        exports::{Spot, TRIES_ALONE},
+        prepare::Ground,
+        driver_state::{Portals, Told},
+    },
+    Code, Polled, Waits, match_bits,
+    names::{Named, no_entry},
+};
+use crate::{
+    driver::Token,
+    memory::{RemoteRegion, WeakRegion},
+    offload::{CELL_LEN, Counter},
+};
+
+/// A task counter kept by the adapter.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) ct: Ct,
+    pub(super) entries: Vec<Me>,
+    memory: Option<WeakRegion>,
+}
+
+/// A threshold that the owner waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    pub(super) token: Token,
+    pub(super) spot: Spot,
+    pub(super) threshold: u64,
+}
+
+impl Portals {
+    /// Requests a notification when a counter reaches a threshold.
+    pub(in super::super) fn watch(&mut self, counter: &Counter, threshold: u64, token: Token) {
+        let Some(spot) = self.ground.exports.spot(counter) else {
+            return self.watches.add(counter, threshold, token);
+        };
+        let watch = Watch {
+            token,
+            spot,
+            threshold,
+        };
+        let id = self.lists.next();
+        self.lists.watches.insert(id, watch);
+        if self.ask_for(id, watch).is_err() {
+            // Too many operations wait for this counter, so poll it in each turn.
+            self.lists.polled.push(Polled::Watch(id));
+        }
+    }
+
+    /// Has the adapter notify this rank when a counter reaches the threshold.
+    pub(super) fn ask_for(&mut self, id: u32, watch: Watch) -> Result<(), Refused> {
+        let ct = self.cell(watch.spot)?;
+        let bell = self.bell()?;
+        self.ring_when(bell, Code::Watch(id), (ct, watch.threshold))
+    }
+
+    /// Returns the adapter's counter of a task counter, and allocates it if necessary.
+    pub(super) fn cell(&mut self, spot: Spot) -> Result<Ct, Refused> {
+        if let Some(cell) = self.lists.cells.get(&spot) {
+            return Ok(cell.ct);
+        }
+        let ct = self.ground.ni.ct_alloc()?;
+        let mut cell = Cell {
+            ct,
+            entries: Vec::new(),
+            memory: self.ground.exports.counters_of(spot.serial),
+        };
+        let ours =
+            |named: &Named| matches!(named, Named::Counters(serial) if *serial == spot.serial);
+        let names = self.lists.names.iter().filter(|(_, named)| ours(named));
+        let names = names.filter_map(|(name, _)| match_bits::named(*name, spot.nth.into()));
+        for bits in std::iter::once(match_bits::keyed(spot)).chain(names) {
+            match self.ground.count_at(&self.address, ct, bits) {
+                Ok(entry) => cell.entries.push(entry),
+                Err(why) => {
+                    self.ground.forget(&cell);
+                    return Err(why);
+                }
+            }
+        }
+        self.lists.cells.insert(spot, cell);
+        Ok(ct)
+    }
+
+    /// Returns the adapter's counter for a key to one of this rank's task counters.
+    pub(in super::super) fn own_cell(&mut self, key: RemoteRegion) -> Option<Ct> {
+        let spot = self.own_spot(key)?;
+        self.ground.exports.counters_of(spot.serial)?;
+        self.cell(spot).ok()
+    }
+
+    /// Returns the task counter of this rank that a key names.
+    pub(super) fn own_spot(&self, key: RemoteRegion) -> Option<Spot> {
+        let owner = self.peer(self.me).owner(self.me);
+        let Some(name) = key.name() else {
+            return super::super::exports::counter(key, owner);
+        };
+        match self.lists.names.get(&name) {
+            Some(Named::Counters(serial)) if key.owner == owner.rank => Some(Spot {
+                serial: *serial,
+                nth: u32::try_from(key.base / CELL_LEN as u64).ok()?,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Updates the memory of all counters to the adapter's values.
+    pub(in super::super) fn show_counts(&self) {
+        for (spot, cell) in &self.lists.cells {
+            self.show(*spot, cell);
+        }
+    }
+
+    fn show(&self, spot: Spot, cell: &Cell) {
+        if let Some(region) = cell.memory.as_ref().and_then(WeakRegion::upgrade) {
+            let count = self.ground.ni.ct_get(cell.ct).success;
+            let word = region.atomic_u64(spot.nth as usize * CELL_LEN);
+            word.store(count, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    /// Reports a watch as reached.
+    ///
+    /// A failed task counts like a successful one, so the failure must be reported before the watches that it may have triggered.
+    pub(super) fn reached(&mut self, id: u32) {
+        if self.lists.are_failing() {
+            return self.lists.polled.push(Polled::Watch(id));
+        }
+        let Some(watch) = self.lists.watches.remove(&id) else {
+            return; // withdrawn
+        };
+        // Update the other counters of the allocation too: a caller that learns of the last one reads all of them.
+        for (spot, cell) in self.lists.cells.range(spots_of(watch.spot.serial)) {
+            self.show(*spot, cell);
+        }
+        self.told.push_back(Told::Reached(watch.token));
+    }
+
+    /// Frees the counters of allocations that were dropped.
+    pub(super) fn sweep(&mut self) {
+        for serial in self.ground.exports.take_gone() {
+            let spots = spots_of(serial);
+            while let Some((&spot, _)) = self.lists.cells.range(spots.clone()).next() {
+                let cell = self.lists.cells.remove(&spot);
+                cell.into_iter().for_each(|cell| self.ground.forget(&cell));
+            }
+            self.forget_landings(|landing| landing.serial == serial);
+            self.lists
+                .watches
+                .retain(|_, watch| watch.spot.serial != serial);
+        }
+    }
+
+    /// Returns true if the threshold is reached, as far as the adapter knows.
+    pub(super) fn is_met(&self, waits: Waits) -> bool {
+        let cell = self.lists.cells.get(&waits.spot);
+        cell.is_none_or(|cell| self.ground.ni.ct_get(cell.ct).sum() >= waits.threshold)
+    }
+}
+
+impl Watch {
+    pub(super) const fn waits(&self) -> Waits {
+        let (spot, threshold) = (self.spot, self.threshold);
+        Waits { spot, threshold }
+    }
+}
+
+impl Ground {
+    /// Appends an entry without memory that counts arrivals.
+    pub(super) fn count_at(&self, at: &Address, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
+        let options = &self.ni.profile().options;
+        let entry = RawEntry {
+            memory: AddressRange::EMPTY,
+            options: super::quiet(self.ni.profile())
+                | options.me_op_put
+                | options.me_no_truncate
+                | options.me_event_ct_comm
+                | options.me_event_ct_overflow,
+            match_bits: at.own_bits(match_bits),
+            ignore_bits: 0,
+            min_free: 0,
+            ct: Some(ct),
+            from: None,
+            overflow: false,
+        };
+        self.counters.all.entries.add(1);
+        let appended = self.ni.append_raw(at.tables.lists, &entry, 0);
+        appended.map_err(|why| no_entry(&self.ni, why))
+    }
+
+    fn forget(&self, cell: &Cell) {
+        let entries = cell.entries.iter();
+        let kept = entries.filter(|entry| self.ni.is_kept(**entry, TRIES_ALONE));
+        // An entry that stays in use has no memory, but may still count at its counter.
+        if kept.count() == 0 {
+            self.ni.ct_free(cell.ct);
+        }
+    }
+}
+
+pub(super) fn spots_of(serial: u32) -> std::ops::RangeInclusive<Spot> {
+    let all = |nth| Spot { serial, nth };
+    all(0)..=all(u32::MAX)
+}

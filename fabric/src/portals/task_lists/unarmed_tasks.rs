@@ -1,0 +1,104 @@
+//! Lists with tasks for which the library has no room now.
+//!
+//! Armed tasks of such a list proceed, and the others wait for room. Later lists do not wait behind them: tasks wait for
+//! counters, not for each other, and short lists may make room.
+
+use super::super::{
+    calls::{Ct, Refused},
+    driver_state::{Portals, REFUSALS_MAX},
+};
+use crate::{
+    driver::{Failure, Token},
+    offload::Task,
+};
+
+/// The unarmed rest of a list.
+#[derive(Debug)]
+pub(super) struct Late {
+    pub(super) token: Token,
+    /// Counter of the tasks that have begun; `None` if there was no room even for that.
+    begun: Option<Ct>,
+    tasks: Vec<Task>,
+    /// Turns in which none of its tasks found room.
+    tries: u32,
+}
+
+impl Late {
+    /// Returns the number of tasks, if nothing counts them yet.
+    pub(super) const fn unopened(&self) -> u64 {
+        match self.begun {
+            None => self.tasks.len() as u64,
+            Some(_) => 0,
+        }
+    }
+}
+
+impl Portals {
+    /// Arms a list as far as there is room.
+    pub(super) fn begin_list(&mut self, tasks: &[Task], token: Token) {
+        let mut begun = None;
+        if let Err((armed, why)) = self.arm_tasks(tasks, token, &mut begun) {
+            let late = Late {
+                token,
+                begun,
+                tasks: tasks[armed..].to_vec(),
+                tries: 0,
+            };
+            self.keep_late(late, why);
+        }
+    }
+
+    /// Arms tasks that found no room before.
+    pub(super) fn arm_late(&mut self) {
+        for mut late in std::mem::take(&mut self.lists.late) {
+            if self.lists.are_ending(late.token) {
+                continue;
+            }
+            let armed = self.arm_tasks(&late.tasks, late.token, &mut late.begun);
+            if let Err((armed, why)) = armed {
+                late.tries = late.tries.saturating_add(self.naps.weight_of_asking());
+                if armed > 0 {
+                    late.tasks.drain(..armed);
+                    late.tries = 0;
+                }
+                self.keep_late(late, why);
+            }
+        }
+    }
+
+    /// Arms tasks in order. On a refusal, returns the index of the refused task.
+    fn arm_tasks(
+        &mut self,
+        tasks: &[Task],
+        token: Token,
+        begun: &mut Option<Ct>,
+    ) -> Result<(), (usize, Refused)> {
+        let ct = match *begun {
+            Some(ct) => ct,
+            None => self
+                .open_list(token, tasks.len() as u64)
+                .map_err(|why| (0, why))?,
+        };
+        *begun = Some(ct);
+        for (armed, task) in tasks.iter().enumerate() {
+            // Arming may handle events of failed tasks, so the list may be ending by now.
+            if self.lists.are_ending(token) {
+                break;
+            }
+            self.arm(task, token, ct).map_err(|why| (armed, why))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the rest of a list for later, or fails the list if that is hopeless.
+    fn keep_late(&mut self, late: Late, why: Refused) {
+        if self.lists.are_ending(late.token) {
+            return;
+        }
+        if matches!(why, Refused::Later(_)) && late.tries < REFUSALS_MAX {
+            self.lists.late.push(late);
+        } else {
+            self.break_off(late.token, Failure::Transport(why.into()));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Copies by the system into and out of a peer's memory, and how they end when a living peer gives us up.
+//!
+//! A rank that copies announces it on the board, then checks whether the peer has given it up. A rank that gives up another one
+//! marks that in its own segment, then checks whether that rank is copying. At least one of the two sees the other's store, so no
+//! system call writes to memory after its owner has taken it back.
+
+use std::sync::atomic::{
+    Ordering::{Relaxed, Release, SeqCst},
+    fence,
+};
+
+use super::{
+    Shm, Standing,
+    doorbell::PeerBell,
+    board::{Board, PeerState, index},
+    segment::Segment,
+};
+use crate::{counters::Counters, driver::Failure};
+
+/// One rank's access to the memory of another.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) board: Board,
+    /// Segment of the owner.
+    pub(super) segment: Segment,
+    pub(super) me: u32,
+    pub(super) owner: u32,
+}
+
+impl Gate {
+    /// Makes a system call, unless the owner has given us up. If the owner does so during the call, the bytes read may be
+    /// anything and the result is an error.
+    pub(super) fn pass<T>(&self, copy: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let copies = self.board.copies_with(self.me);
+        copies.store(self.owner + 1, Relaxed);
+        fence(SeqCst);
+        let copied = if self.segment.is_closed_to(self.me) {
+            Err(Failure::PeerDown)
+        } else {
+            copy()
+        };
+        copies.store(0, Release);
+        fence(SeqCst);
+        if self.segment.is_closed_to(self.me) {
+            // The owner may sleep until our copy has ended.
+            PeerBell::new(&self.board, self.owner, false).ring(&self.board, &Counters::default());
+            return Err(Failure::PeerDown);
+        }
+        copied
+    }
+}
+
+impl Shm {
+    /// Gives up a rank that may be alive, for a reason outside of shared memory. It is reported as down as soon as it stops
+    /// copying.
+    pub(crate) fn part_from(&mut self, rank: u32) {
+        if self.standing[index(rank)] == Standing::Gone || self.parting.contains(&rank) {
+            return;
+        }
+        self.parting.push(rank);
+        self.close_to(rank);
+    }
+
+    /// Notifies a rank that may be alive that we give it up, so that it gives us up too.
+    pub(super) fn close_to(&self, rank: u32) {
+        if self.segment.is_closed_to(rank) {
+            return;
+        }
+        self.segment.close_to(rank);
+        self.board.changes().fetch_add(1, Release);
+        if self.board.state_of(rank) == PeerState::Ready {
+            PeerBell::new(&self.board, rank, false).ring(&self.board, &self.counters);
+        }
+        fence(SeqCst);
+    }
+
+    /// Gives up those of `ranks` that have given us up.
+    pub(super) fn part_from_the_closed(&mut self, ranks: &[u32]) {
+        for rank in ranks {
+            let link = self.links[index(*rank)].as_deref();
+            if link.is_some_and(|link| link.segment.is_closed_to(self.rank)) {
+                self.part_from(*rank);
+            }
+        }
+    }
+
+    /// Returns true if a rank that we are giving up does not copy any more. Once true, this stays true.
+    pub(super) fn has_come_out(&self, rank: u32) -> bool {
+        let copies = self.board.copies_with(rank).load(SeqCst);
+        copies != self.rank + 1 || self.board.state_of(rank) != PeerState::Ready
+    }
+
+    #[cold]
+    pub(super) fn part_from_those_outside(&mut self) {
+        for rank in std::mem::take(&mut self.parting) {
+            if self.standing[index(rank)] == Standing::Gone {
+                continue; // its process has ended meanwhile
+            }
+            if self.has_come_out(rank) {
+                let why = "a driver beside shared memory has lost this rank, or it has given us up";
+                self.give_up(rank, std::io::Error::other(why));
+            } else {
+                self.parting.push(rank);
+            }
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! How ranks connect and part: mapping segments, accepting contacts, detecting deaths, and waiting for room.
+
+use std::{io, sync::atomic::Ordering::Acquire};
+
+use super::{
+    Inbound, Link, Parted, Reach, Seen, Segment, Shm, Standing,
+    doorbell::PeerBell,
+    board::{Entry, PeerState, index},
+    collective_slots::{self, Inbox},
+    handover,
+    process_handle::LifeName,
+    mapped_ring::CELLS_TAKEN,
+};
+use crate::driver::{Down, Peer, Sink};
+
+impl Shm {
+    /// Publishes this rank on the board, and wakes the ranks that may wait for it.
+    pub(super) fn appear(&self) -> io::Result<()> {
+        let (segment_fd, segment_len) = self.segment.published()?;
+        let (pipe_fd, fence) = (self.bell.pipe_fd(), !self.bell.has_barrier());
+        let entry = Entry {
+            segment_fd,
+            segment_len,
+            pipe_fd,
+            fence,
+            ..self.board.entry(self.rank)
+        };
+        if !self.board.enter(self.rank, &entry) {
+            return Err(taken(self.rank, PeerState::Failed));
+        }
+        handover::open_when_asked(&self.board, self.rank);
+        self.ring_all();
+        Ok(())
+    }
+
+    /// Makes contact with a rank, if that is possible now.
+    pub(super) fn connect(&mut self, to: u32) -> Reach {
+        let reach = self.map(to);
+        let Some(link) = self.links[index(to)]
+            .as_deref_mut()
+            .filter(|_| reach == Reach::Linked)
+        else {
+            return reach;
+        };
+        match link.open(self.rank, &self.board, &self.counters) {
+            Ok(()) => Reach::Linked,
+            Err(why) => self.give_up(to, why), // no memory for its ring
+        }
+    }
+
+    /// Maps a rank's segment, if that is possible now.
+    pub(super) fn map(&mut self, rank: u32) -> Reach {
+        assert!(
+            rank < self.board.size(),
+            "rank {rank} on a node of {}",
+            self.board.size()
+        );
+        if self.links[index(rank)].is_some() {
+            return Reach::Linked;
+        }
+        if self.standing[index(rank)] == Standing::Gone {
+            return Reach::Down;
+        }
+        match self.board.state_of(rank) {
+            PeerState::Ready => {}
+            PeerState::Finished | PeerState::Failed => return Reach::Down,
+            PeerState::Absent => return self.want(rank),
+        }
+        match self.open_segment(rank) {
+            Ok(segment) if segment.is_closed_to(self.rank) => self.give_up(
+                rank,
+                io::Error::other(format!("rank {rank} has given us up")),
+            ),
+            Ok(segment) => self.link(rank, segment),
+            Err(why) => self.missed(rank, why),
+        }
+    }
+
+    /// Starts waiting for an absent rank: until its process ends, or if it has none yet, until its time is up.
+    #[cold]
+    fn want(&mut self, rank: u32) -> Reach {
+        self.expecting = true;
+        self.await_rank(rank);
+        Reach::Absent
+    }
+
+    fn await_rank(&mut self, rank: u32) {
+        if self.board.process_of(rank).is_some() {
+            self.watch_rank(rank);
+        } else {
+            self.deaths.expect(rank);
+        }
+    }
+
+    /// Starts the same wait for those of `awaited` that have not opened their segment yet, because the caller waits for their
+    /// messages.
+    #[cold]
+    pub(super) fn expect_absent(&mut self, awaited: Vec<Peer>) {
+        for Peer(rank) in awaited {
+            if self.board.state_of(rank) == PeerState::Absent {
+                self.await_rank(rank);
+            }
+        }
+    }
+
+    /// Handles a segment that could not be mapped: decides whether its rank has ended or whether this process lacks something.
+    #[cold]
+    fn missed(&mut self, rank: u32, why: io::Error) -> Reach {
+        // The rank may have closed properly just now, while other ranks of its process live on. Otherwise the process is ending.
+        let ends = why.kind() == io::ErrorKind::NotFound;
+        if ends && self.board.state_of(rank) == PeerState::Ready {
+            self.watch_rank(rank);
+        }
+        if self.board.state_of(rank) != PeerState::Ready {
+            Reach::Down
+        } else if ends && self.deaths.watches(self.board.entry(rank).life) {
+            self.expecting = true;
+            Reach::Absent // and soon down
+        } else {
+            self.give_up(rank, why)
+        }
+    }
+
+    fn open_segment(&self, rank: u32) -> io::Result<Segment> {
+        if rank == self.rank {
+            Ok(self.segment.clone())
+        } else {
+            Segment::open(&self.board, rank, &self.board.entry(rank))
+        }
+    }
+
+    fn link(&mut self, rank: u32, segment: Segment) -> Reach {
+        let mut link = Link::new(&self.board, rank, segment, self.bell.has_barrier());
+        // A peer that sends to us has mapped our whole segment, including the chunks.
+        link.lends = self.inbound.iter().any(|inbound| inbound.from == rank);
+        self.links[index(rank)] = Some(Box::new(link));
+        self.linked.push(rank);
+        self.deaths.met(rank);
+        self.watch_rank(rank);
+        Reach::Linked
+    }
+
+    /// Loads the current values of the shared counters.
+    #[inline]
+    pub(super) fn look(&self) -> Seen {
+        let contacts = self.segment.contacts().load(Acquire);
+        Seen {
+            contacts,
+            changes: self.board.changes().load(Acquire),
+        }
+    }
+
+    /// Accepts new contacts, and records which ranks came and went. Returns the number of events.
+    #[inline]
+    pub(super) fn notice(&mut self) -> u32 {
+        let now = self.look();
+        if now == self.seen {
+            0
+        } else {
+            self.handle_changes(now)
+        }
+    }
+
+    #[cold]
+    fn handle_changes(&mut self, now: Seen) -> u32 {
+        let came = now.changes != self.seen.changes;
+        // Before the scan, so that a change during the scan is noticed by the next check.
+        self.seen = now;
+        for word in 0..self.board.size().div_ceil(32) {
+            let bits = self.segment.contact_word(word).load(Acquire);
+            for bit in (0..32).filter(|bit| bits >> bit & 1 == 1) {
+                self.adopt(word * 32 + bit);
+            }
+        }
+        if !came {
+            return 0;
+        }
+        self.lacking = false;
+        handover::open_when_asked(&self.board, self.rank);
+        for rank in 0..self.board.size() {
+            match self.board.state_of(rank) {
+                PeerState::Finished => self.see_off(rank, Down::Finished),
+                PeerState::Failed => self.see_off(rank, Down::Failed),
+                PeerState::Absent => self.lacking = true,
+                PeerState::Ready => {}
+            }
+        }
+        self.part_from_the_closed(&self.linked.clone());
+        self.reclaim_parted();
+        // A caller whose command was refused because a peer was absent must try again, so report an event.
+        std::mem::take(&mut self.expecting).into()
+    }
+
+    /// Starts to poll the ring of a rank that made contact.
+    ///
+    /// If its segment cannot be mapped because the rank is down, the messages in our ring are delivered all the same.
+    fn adopt(&mut self, rank: u32) {
+        if rank >= self.board.size() || self.inbound.iter().any(|inbound| inbound.from == rank) {
+            return;
+        }
+        self.open_inbox(rank);
+        let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
+        if self.standing[index(rank)] == Standing::Gone {
+            Inbound::new(rank, &self.segment, None, bell).answer(&self.board, &self.counters);
+            return;
+        }
+        let mapped = self.map(rank) == Reach::Linked;
+        let link = self.links[index(rank)].as_deref_mut().filter(|_| mapped);
+        let chunks = link.map(|link| {
+            link.lends = true;
+            link.segment.clone()
+        });
+        self.read_chunks(rank, chunks.as_ref());
+        let mut inbound = Inbound::new(rank, &self.segment, chunks, bell);
+        inbound.answer(&self.board, &self.counters);
+        self.inbound.push(inbound);
+    }
+
+    /// Prepares the cells for this rank's messages, because it may use them from now on. They are in our memory, so they outlive
+    /// the rank.
+    fn open_inbox(&mut self, rank: u32) {
+        let (region, shape) = (self.segment.region(), self.segment.shape());
+        let taken_at = shape.control(rank) + CELLS_TAKEN;
+        let lines = collective_slots::Mapped::new(region, shape.cells(rank), taken_at);
+        self.inboxes[index(rank)].get_or_insert_with(|| Box::new(Inbox::new(lines)));
+    }
+
+    /// Sets the memory that holds the rank's longer cell messages. There are none before we have mapped its segment.
+    fn read_chunks(&mut self, rank: u32, chunks: Option<&Segment>) {
+        if let (Some(inbox), Some(chunks)) = (&mut self.inboxes[index(rank)], chunks) {
+            inbox.lines_mut().read_chunks(chunks.clone());
+        }
+    }
+
+    /// Records that a rank is down. Nothing more is sent to it, and the messages it left are delivered before the sink is
+    /// notified.
+    fn see_off(&mut self, rank: u32, how: Down) {
+        if rank == self.rank || self.standing[index(rank)] == Standing::Gone {
+            return;
+        }
+        self.take_last_words(rank);
+        self.standing[index(rank)] = Standing::Gone;
+        if let Some(link) = self.links[index(rank)].take() {
+            self.parted.push(link.part());
+            self.reclaim_parted();
+            self.linked.retain(|linked| *linked != rank);
+        }
+        self.copies.fail(rank);
+        self.leaving.push((rank, how));
+    }
+
+    /// Accepts the contact of a rank that made contact, sent and left between two of our checks, before the rank counts as down.
+    ///
+    /// The rank had no answer from us yet, so none of its messages is in chunks, unless it knew us from our own contact.
+    fn take_last_words(&mut self, rank: u32) {
+        let contact = self.segment.contact_word(rank / 32).load(Acquire) >> (rank % 32) & 1 == 1;
+        if contact && !self.inbound.iter().any(|inbound| inbound.from == rank) {
+            self.open_inbox(rank);
+            let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
+            let link = self.links[index(rank)].as_ref();
+            let chunks = link.map(|link| link.segment.clone());
+            self.read_chunks(rank, chunks.as_ref());
+            self.inbound
+                .push(Inbound::new(rank, &self.segment, chunks, bell));
+        }
+    }
+
+    /// Treats a rank as failed that we cannot work with, although it may be alive.
+    #[cold]
+    pub(super) fn give_up(&mut self, rank: u32, why: io::Error) -> Reach {
+        self.see_off(rank, Down::Failed);
+        self.close_to(rank);
+        for inbound in self
+            .inbound
+            .iter_mut()
+            .filter(|inbound| inbound.from == rank)
+        {
+            inbound.refuse(&self.board, &self.counters);
+        }
+        self.leave_ring(rank);
+        self.troubles.push((rank, why));
+        Reach::Down
+    }
+
+    /// Stops reading the ring of this rank. Its messages in cells do not wait for ring messages any more.
+    fn leave_ring(&mut self, rank: u32) {
+        self.inbound.retain(|inbound| inbound.from != rank);
+        if let Some(inbox) = self.inboxes[index(rank)].as_deref_mut() {
+            inbox.leave_ring();
+            self.unread.push(rank);
+            self.let_go_of_read();
+        }
+    }
+
+    /// Unmaps the chunks of ranks that are down and whose cell messages were all taken.
+    fn let_go_of_read(&mut self) {
+        let Self {
+            unread, inboxes, ..
+        } = self;
+        unread.retain(|rank| {
+            let inbox = inboxes[index(*rank)].as_deref_mut();
+            let inbox = inbox.filter(|inbox| inbox.names().is_empty());
+            inbox
+                .map(|inbox| inbox.lines_mut().forget_chunks())
+                .is_none()
+        });
+    }
+
+    /// Reports the ranks that are down and whose messages are all delivered.
+    #[cold]
+    pub(super) fn part(&mut self, sink: &mut dyn Sink) -> u32 {
+        let leaving = std::mem::take(&mut self.leaving);
+        let mut events = 0;
+        for (rank, how) in leaving {
+            if self
+                .inbound
+                .iter()
+                .any(|inbound| inbound.from == rank && inbound.is_ready())
+            {
+                self.leaving.push((rank, how));
+                continue;
+            }
+            self.leave_ring(rank);
+            sink.peer_down(Peer(rank), how);
+            events += 1;
+        }
+        events
+    }
+
+    /// Checks for dead processes: after a sleep, after much work without one, and while commands wait for a death.
+    #[inline]
+    pub(super) fn wake_up(&mut self) {
+        let slept = self.bell.is_armed();
+        if slept {
+            self.bell.disarm(&self.counters);
+        }
+        if slept || self.unchecked >= WORK_PER_CHECK || self.copies.has_dying() {
+            self.bury();
+        }
+    }
+
+    /// Returns true if a command waits for the end of a process that we are not watching.
+    pub(super) fn must_look_for_deaths(&self) -> bool {
+        let unwatched = |rank| !self.deaths.watches(self.board.entry(rank).life);
+        self.copies.dying().any(unwatched)
+    }
+
+    #[cold]
+    fn bury(&mut self) {
+        self.unchecked = 0;
+        self.let_go_of_read();
+        self.counters.checks.add(1);
+        let dying: Vec<u32> = self.copies.dying().collect();
+        self.part_from_the_closed(&dying);
+        for rank in dying {
+            self.watch_rank(rank); // it may have had no descriptor to watch the process before
+        }
+        for process in self.deaths.poll() {
+            self.mark_dead(process);
+        }
+        for rank in self.deaths.overdue() {
+            if self.board.process_of(rank).is_some() {
+                self.watch_rank(rank); // it came while we slept
+            } else if self.board.miss(rank) {
+                self.tell_all();
+            }
+        }
+    }
+
+    fn mark_dead(&self, process: LifeName) {
+        let mut news = false;
+        for rank in 0..self.board.size() {
+            let died = self.board.process_of(rank) == Some(process) && self.board.bury(rank);
+            news |= died || self.board.left_untold(rank, process);
+        }
+        if news {
+            self.tell_all();
+        }
+    }
+
+    fn watch_rank(&mut self, rank: u32) {
+        if !self.deaths.watch(&self.board, rank) {
+            self.mark_dead(self.board.entry(rank).life);
+        }
+    }
+
+    /// Unmaps the memory that one peer has released, before a sleep. It is another peer each time.
+    pub(super) fn let_go_of_freed(&mut self) {
+        self.let_go_of_read();
+        let count = self.linked.len().max(1);
+        let next = self.linked.get(self.turns as usize % count);
+        if let Some(link) = next.and_then(|rank| self.links[index(*rank)].as_deref_mut()) {
+            link.let_go_of_freed();
+        }
+    }
+
+    /// Watches the processes of the next ranks on the board.
+    pub(super) fn watch(&mut self) {
+        for process in self.deaths.watch_next(&self.board) {
+            self.mark_dead(process);
+        }
+    }
+
+    /// Wakes every rank that sleeps.
+    pub(super) fn ring_all(&self) {
+        self.bells()
+            .for_each(|mut bell| bell.ring(&self.board, &self.counters));
+    }
+
+    /// Wakes every rank that may sleep, even one that a dead rank was about to wake. Makes a system call for each.
+    fn tell_all(&self) {
+        self.bells()
+            .for_each(|mut bell| bell.ring_anyway(&self.board, &self.counters));
+    }
+
+    fn bells(&self) -> impl Iterator<Item = PeerBell> {
+        let others = (0..self.board.size()).filter(|rank| *rank != self.rank);
+        let ready = others.filter(|rank| self.board.state_of(*rank) == PeerState::Ready);
+        ready.map(|rank| PeerBell::new(&self.board, rank, self.bell.has_barrier()))
+    }
+
+    /// Takes back the chunks that any peer has released. Returns true if there is a free chunk now.
+    pub(super) fn reclaim(&mut self) -> bool {
+        for rank in &self.linked {
+            if let Some(link) = self.links[index(*rank)].as_deref_mut() {
+                link.reclaim(&mut self.pool);
+            }
+        }
+        self.reclaim_parted();
+        !self.pool.is_dry()
+    }
+
+    /// Asks the peers that hold us up to ring when they have made room, before a sleep.
+    pub(super) fn ask_for_room(&self) {
+        if self.stalled {
+            let links = self.links.iter().flatten();
+            links.for_each(|link| link.ask_for_room(self.pool.is_dry()));
+            self.parted.iter().for_each(Parted::ask);
+        }
+    }
+
+    /// Returns true if a message that was refused would be taken now.
+    pub(super) fn could_send(&mut self) -> bool {
+        self.reclaim();
+        let Self { links, pool, .. } = self;
+        links.iter_mut().flatten().any(|link| link.could_send(pool))
+    }
+
+    /// Ends the stalls whose reason has ended, and returns how many. Each is an event, so that the caller tries again.
+    #[cold]
+    pub(super) fn unstall(&mut self) -> u32 {
+        self.reclaim();
+        let Self { links, pool, .. } = self;
+        let mut events = 0;
+        for link in links.iter_mut().flatten() {
+            if link.could_send(pool) {
+                link.stall = None;
+                events += 1;
+            }
+        }
+        self.stalled = self.links.iter().flatten().any(|link| link.stall.is_some());
+        events
+    }
+}
+
+/// Returns the error for a rank whose line on the board could not be claimed for a driver.
+pub(super) fn taken(rank: u32, state: PeerState) -> io::Error {
+    let (kind, why) = match state {
+        PeerState::Failed => (
+            io::ErrorKind::TimedOut,
+            "counts as failed among the others: it came too late, or had failed before",
+        ),
+        _ => (
+            io::ErrorKind::AddrInUse,
+            "is open, or was: each rank opens its driver once",
+        ),
+    };
+    io::Error::new(kind, format!("rank {rank} of this node {why}"))
+}
+
+/// Work between two checks of a rank that never sleeps, which takes 5 to 10 ms. A driver has no clock, so it counts turns of at
+/// least 20 ns, and messages.
+const WORK_PER_CHECK: u32 = 1 << 18;
+/// Work that a turn with a copy counts as. Such a turn takes from some hundred nanoseconds to some dozen microseconds.
+pub(super) const WORK_OF_A_COPY: u32 = 1 << 9;

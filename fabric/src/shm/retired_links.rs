@@ -1,0 +1,78 @@
+//! Memory that a rank which was given up may still read.
+//!
+//! The rank may be alive, and may read our messages until it notices that it was given up. Its chunks are therefore not reused
+//! before it has read them, has refused to read more, or has ended.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::{
+    Shm,
+    board::{Board, PeerState},
+    collective_slots::{self, Outbox},
+    link::REFUSED,
+    mapped_ring::Mapped,
+    pool::Pool,
+    ring::Producer,
+};
+
+/// Chunks lent to one rank, and the ring and cells in which it says how far it has read.
+#[derive(Debug)]
+pub(super) struct Parted {
+    rank: u32,
+    ring: Option<Producer<Mapped>>,
+    cells: Option<Outbox<collective_slots::Mapped>>,
+}
+
+impl Parted {
+    pub(super) const fn new(
+        rank: u32,
+        ring: Option<Producer<Mapped>>,
+        cells: Option<Outbox<collective_slots::Mapped>>,
+    ) -> Self {
+        Self { rank, ring, cells }
+    }
+
+    /// Asks the rank to ring when it has read something.
+    pub(super) fn ask(&self) {
+        if let Some(ring) = &self.ring {
+            ring.memory().wants().store(1, Relaxed);
+        }
+    }
+
+    /// Takes back the chunks that are not read any more. Returns true if those were all.
+    fn reclaim(&mut self, board: &Board, pool: &mut Pool) -> bool {
+        let is_gone = board.state_of(self.rank) != PeerState::Ready;
+        let mut is_over = true;
+        if let Some(ring) = &mut self.ring {
+            // A rank that refuses has left the ring, but may still take messages from its cells.
+            if is_gone || ring.memory().accepts().load(Acquire) == REFUSED {
+                ring.reclaim_all(|chunk| pool.give(chunk));
+            } else {
+                ring.reclaim(|chunk| pool.give(chunk));
+            }
+            is_over &= !ring.has_lent();
+        }
+        if let Some(cells) = &mut self.cells {
+            if is_gone {
+                cells.reclaim_all(|chunk| pool.give_from_cell(chunk));
+            } else {
+                cells.reclaim(|chunk| pool.give_from_cell(chunk));
+            }
+            is_over &= !cells.has_lent();
+        }
+        is_over
+    }
+}
+
+impl Shm {
+    /// Takes back the chunks that ranks which were given up do not read any more.
+    pub(super) fn reclaim_parted(&mut self) {
+        let Self {
+            parted,
+            board,
+            pool,
+            ..
+        } = self;
+        parted.retain_mut(|parted| !parted.reclaim(board, pool));
+    }
+}

@@ -1,0 +1,137 @@
+//! Connection messages by other devices than the first.
+//!
+//! Datagrams go by the first devices of both ranks. If one of these fails or is unreachable, say by a pulled cable, a connection
+//! could neither be made nor evicted although other lanes work. So each further device accepts connection messages, too. A rank
+//! names their queue pairs in its address, and again when it connects. A message goes by a further device as well if
+//!
+//! * it was not answered in time,
+//! * the peer's last message came by a further device, or
+//! * the first lane or this rank's first device has failed.
+//!
+//! It takes the device by which the peer's last message came, or otherwise the next in turn, because it is repeated until it is
+//! answered. A rejection is sent only once, and so goes by all working devices. Messages may arrive twice.
+
+use super::{
+    abi::Completion,
+    core::{Core, index},
+    datagrams::{Datagrams, Destination},
+    multirail::number,
+    lane::{FIRST, Far},
+};
+
+impl Core {
+    /// Returns the datagram queue pair of a device.
+    pub(super) fn words_by(&mut self, lane: usize) -> Option<&mut Datagrams> {
+        match lane {
+            FIRST => Some(&mut self.datagrams),
+            _ => self.detours.get_mut(lane - 1),
+        }
+    }
+
+    /// Returns the datagram queue pair of a device, if the completion is about it.
+    pub(super) fn words_of(&mut self, lane: usize, over: &Completion) -> Option<&mut Datagrams> {
+        let words = self.words_by(lane);
+        words.filter(|words| words.qp.number() == over.qp_num)
+    }
+
+    /// Returns true if rank `from` sends its connection messages by this device from this queue pair.
+    pub(super) fn speaks_by(&self, from: u32, lane: usize, qpn: u32) -> bool {
+        let by = match lane {
+            FIRST => self.peers.get(index(from)).map(|peer| peer.qpn),
+            _ => self.far(from, lane).map(|far| far.words),
+        };
+        by == Some(qpn)
+    }
+
+    /// Returns a peer's port behind a lane other than the first: the one it named last, or otherwise that of its address.
+    fn far(&self, peer: u32, lane: usize) -> Option<Far> {
+        let link = self.links.get(index(peer)).and_then(Option::as_deref);
+        let said = link.and_then(|link| link.far.get(lane));
+        let told = || self.peer_ports.get(index(peer))?.get(lane - 1);
+        said.or_else(told).copied()
+    }
+
+    /// Returns true if a connection message may be sent now. If the first device has failed there is no need for room on it.
+    pub(super) fn has_room_for_words(&self) -> bool {
+        self.rails[FIRST].failed.is_some() || self.datagrams.has_room()
+    }
+
+    /// Returns true if a peer's connection messages also go by other devices. None waits for room at the first one then, because
+    /// a device that hangs never has any.
+    pub(super) fn goes_around(&self, peer: u32) -> bool {
+        let link = self.links[index(peer)].as_deref();
+        let mut others = FIRST + 1..self.rails.len();
+        link.is_some_and(|link| link.goes_around)
+            && !self.detours.is_empty()
+            && others.any(|lane| self.far(peer, lane).is_some())
+    }
+
+    /// Sends a connection message by another device if there is a reason, or by all others if it is sent only `once`. A message
+    /// that finds no room is dropped, and repeated later.
+    pub(super) fn send_around(&mut self, peer: u32, bytes: &[u8], once: bool) {
+        let (Some(address), Some(link)) = (
+            self.peers.get(index(peer)).copied(),
+            self.links[index(peer)].as_deref(),
+        ) else {
+            return;
+        };
+        let lanes = link.lanes_at_work();
+        let by_first = lanes.has(0) && self.rails[FIRST].failed.is_none();
+        if by_first && !link.goes_around {
+            return;
+        }
+        let (connected, first) = (link.is_connected(), link.detour);
+        for lane in in_turn(first, self.rails.len()) {
+            let works = !connected || lanes.has(number(lane));
+            let Some(far) = self.far(peer, lane).filter(|_| works) else {
+                continue;
+            };
+            let rail = &self.rails[lane];
+            if rail.failed.is_some() || far.ethernet != rail.own.ethernet {
+                continue;
+            }
+            let own = &rail.own;
+            let to = Destination {
+                peer,
+                route: far.route(own.port, own.gid_index, own.ethernet),
+                qpn: far.words,
+                qkey: address.qkey,
+            };
+            let sent = self.detours[lane - 1].send(&own.pd, &to, bytes);
+            if sent.is_ok() && !once {
+                self.link_or_new(peer).detour = lane + 1;
+                return;
+            }
+        }
+    }
+
+    /// Returns true if all datagrams have left. Devices that have failed do not count, as they may never report it.
+    pub(super) fn have_words_left(&self) -> bool {
+        let words = std::iter::once(&self.datagrams).chain(&self.detours);
+        let mut all = self.rails.iter().zip(words);
+        all.all(|(rail, words)| rail.failed.is_some() || words.have_left())
+    }
+}
+
+/// Returns all of `lanes` lanes except the first, beginning with `from` and wrapping around.
+fn in_turn(from: usize, lanes: usize) -> impl Iterator<Item = usize> {
+    let all = FIRST + 1..lanes;
+    let from = if all.contains(&from) { from } else { all.start };
+    (from..all.end).chain(all.start..from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_turn;
+
+    #[test]
+    fn words_go_around_by_each_lane_in_turn_but_never_by_the_first() {
+        let of = |from, lanes| -> Vec<usize> { in_turn(from, lanes).collect() };
+        assert_eq!(of(1, 4), [1, 2, 3]);
+        assert_eq!(of(2, 4), [2, 3, 1]);
+        assert_eq!(of(3, 4), [3, 1, 2]);
+        assert_eq!(of(4, 4), [1, 2, 3], "after the last");
+        assert_eq!(of(3, 2), [1]);
+        assert_eq!(of(1, 1), [0; 0]);
+    }
+}

@@ -1,0 +1,376 @@
+//! Connection cache, for a rank that may not have a queue pair for each peer. The least recently used connection is evicted, and
+//! commands for its peer wait for the next one.
+//!
+//! If a device has nothing left for one more connection, the present number of connections becomes the maximum. Queue pairs that
+//! were given up by then and are not destroyed yet (`held`) raise it again when they are.
+
+use std::collections::BTreeSet;
+
+use super::{
+    core::{Core, index},
+    connect_wire::Ends,
+    link::Link,
+    lane::To,
+    wire::Word,
+};
+use crate::connect::{Caller, Event, Job, Kind, Message, Next, Share, State};
+
+/// State of the connection cache.
+#[derive(Debug)]
+pub(super) struct Scarce {
+    share: Share<Option<Ends>>,
+    max: u32,
+    /// Upper bound of `max`.
+    most: u32,
+    /// Peers whose queue pairs were given up and not yet destroyed when the device had nothing left.
+    going: BTreeSet<u32>,
+    /// Uses of connections so far.
+    uses: u64,
+    /// Time until which no connection is evicted, if a peer waits for one to be.
+    next: Option<u64>,
+}
+
+impl Scarce {
+    /// Makes the cache of a rank that may be connected to `asked` peers at a time, or to as many as the device has queue pairs
+    /// for, and to no more than it has buffers for. Returns `None` if it may be connected to all.
+    pub(super) fn of(job: &Job, asked: Option<u32>) -> Option<Self> {
+        let max = asked.map_or_else(
+            || job.connections_max(),
+            |asked| asked.min(job.connections_max).max(CONNECTIONS_MIN),
+        );
+        (max < job.ranks - 1).then(|| Self::new(max))
+    }
+
+    fn new(max: u32) -> Self {
+        Self {
+            share: Share::default(),
+            max,
+            most: max,
+            going: BTreeSet::new(),
+            uses: 0,
+            next: None,
+        }
+    }
+
+    pub(super) const fn next_eviction(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// Lowers the maximum to `left` connections, until the queue pairs of the peers in `going` are destroyed.
+    fn lower(&mut self, left: u32, going: BTreeSet<u32>) {
+        self.max = self.max.min(left);
+        self.going = going;
+    }
+
+    /// Raises the maximum by one for each peer whose queue pairs are all destroyed.
+    fn raise(&mut self, is_going: impl Fn(u32) -> bool) {
+        let before = self.going.len();
+        self.going.retain(|peer| is_going(*peer));
+        let gone = u32::try_from(before - self.going.len()).unwrap_or(u32::MAX);
+        self.max = self.max.saturating_add(gone).min(self.most);
+    }
+
+    /// Notes that a queue pair was destroyed. The next turn finds out which peer that helps.
+    pub(super) fn handle_gone(&mut self) {
+        if !self.going.is_empty() {
+            self.next = Some(0);
+        }
+    }
+}
+
+impl Core {
+    /// Handles that the device has nothing left for one more connection, since other ranks and programs use it, too. From now on
+    /// there are at most as many connections as now, and as many more as queue pairs are about to be destroyed. Returns false if
+    /// that is too few to go on with.
+    pub(super) fn make_do(&mut self, peer: u32) -> bool {
+        let others = (0..).zip(&self.links).filter_map(|(other, link)| {
+            let link = link.as_deref().filter(|link| link.gone.is_none())?;
+            Some((other, link.used_at, link.dial.state()))
+        });
+        let others: Vec<_> = others.filter(|(other, ..)| *other != self.me).collect();
+        let connected = others.iter().filter(|(other, _, state)| {
+            *other != peer && !matches!(state, State::Idle | State::Failed)
+        });
+        let left = u32::try_from(connected.count()).unwrap_or(u32::MAX);
+        let going = (0..).zip(&self.links).filter_map(|(other, link)| {
+            let going = link.as_deref().is_some_and(Link::is_going);
+            going.then_some(other)
+        });
+        let going: BTreeSet<u32> = going.collect();
+        let coming = u32::try_from(going.len()).unwrap_or(u32::MAX);
+        if left.saturating_add(coming) < CONNECTIONS_MIN {
+            return false;
+        }
+        let scarce = self.scarce.get_or_insert_with(|| {
+            let mut scarce = Scarce::new(u32::MAX);
+            for (other, used_at, state) in &others {
+                scarce.share.note(*other, *used_at, State::Idle, *state);
+            }
+            scarce
+        });
+        scarce.lower(left, going);
+        true
+    }
+
+    /// Asks for a connection to a peer that something waits for.
+    pub(super) fn want(&mut self, peer: u32) {
+        let idle = self.link_or_new(peer).dial.state() == State::Idle;
+        match &mut self.scarce {
+            Some(scarce) if idle => {
+                scarce.share.wait(peer);
+                self.share_out();
+            }
+            _ => self.tell_dial(peer, Event::Connect, None),
+        }
+    }
+
+    /// Returns true if one more peer may be connected without evicting a connection.
+    pub(super) fn has_spare(&self) -> bool {
+        self.scarce
+            .as_ref()
+            .is_none_or(|scarce| scarce.share.has_room(scarce.max))
+    }
+
+    /// Handles a peer's connection message. A request may have to wait for a queue pair.
+    pub(super) fn hear_word(&mut self, peer: u32, message: Message, lane: Option<Ends>) {
+        let idle = self.link_or_new(peer).dial.state() == State::Idle;
+        if let Some(scarce) = &mut self.scarce
+            && idle
+            && message.kind == Kind::Request
+            && !scarce.share.has_room(scarce.max)
+        {
+            let side = peer;
+            scarce.share.call(Caller {
+                side,
+                message,
+                lane,
+            });
+            return self.share_out();
+        }
+        self.tell_dial(peer, Event::Message(message), lane);
+    }
+
+    /// Notes that a connection is used, so that it is not the least recently used one.
+    #[inline]
+    pub(super) fn touch(&mut self, peer: u32) {
+        if self.scarce.is_some() {
+            self.note_use(peer);
+        }
+    }
+
+    fn note_use(&mut self, peer: u32) {
+        let Self { scarce, links, .. } = self;
+        let link = links.get_mut(index(peer)).and_then(Option::as_deref_mut);
+        if let (Some(scarce), Some(link)) = (scarce, link) {
+            scarce.uses += 1;
+            let before = std::mem::replace(&mut link.used_at, scarce.uses);
+            scarce.share.touch(peer, before, scarce.uses);
+        }
+    }
+
+    /// Notes that a connection has changed its state, or that its peer is down.
+    pub(super) fn note_state(&mut self, peer: u32, before: State) {
+        let Self { scarce, links, .. } = self;
+        let link = links.get(index(peer)).and_then(Option::as_deref);
+        if let (Some(scarce), Some(link)) = (scarce, link) {
+            let gone = link.gone.is_some();
+            let after = if gone {
+                State::Failed
+            } else {
+                link.dial.state()
+            };
+            scarce.share.note(peer, link.used_at, before, after);
+        }
+    }
+
+    /// Reacts to the new state of a connection: if something waits for the peer, it needs another one.
+    pub(super) fn settle_dial(&mut self, peer: u32) {
+        let wants = self.link(peer).is_some_and(|link| {
+            link.dial.state() == State::Idle && link.gone.is_none() && link.has_something()
+        });
+        if wants {
+            self.want(peer);
+        } else if self.scarce.is_some() {
+            self.share_out();
+        }
+    }
+
+    /// Gives queue pairs to the peers that wait, as far as there are any.
+    fn share_out(&mut self) {
+        // The steps below may call this again, and then the outer call does what follows from them.
+        if !self
+            .scarce
+            .as_mut()
+            .is_some_and(|scarce| scarce.share.begin())
+        {
+            return;
+        }
+        let Self { scarce, links, .. } = self;
+        if let Some(scarce) = scarce {
+            let link = |peer| links.get(index(peer)).and_then(Option::as_deref);
+            scarce.raise(|peer| link(peer).is_some_and(Link::is_going));
+        }
+        while let Some(scarce) = &mut self.scarce {
+            scarce.next = None;
+            match scarce.share.next(scarce.max) {
+                Next::Hear(caller) => {
+                    self.tell_dial(caller.side, Event::Message(caller.message), caller.lane);
+                }
+                Next::Connect(peer) => self.tell_dial(peer, Event::Connect, None),
+                Next::Evict(peer) if self.stays(peer) => break,
+                Next::Evict(peer) => {
+                    self.counters.evictions.add(1);
+                    self.tell_dial(peer, Event::Evict, None);
+                }
+                Next::Rest => break,
+            }
+        }
+        if let Some(scarce) = &mut self.scarce {
+            scarce.share.end();
+        }
+    }
+
+    /// Notes that a connection is complete, and keeps it for a while. Keeping it for longer than it took to make pays, and a peer
+    /// that asks something through it has the answer by then.
+    pub(super) fn stay(&mut self, peer: u32) {
+        self.touch(peer);
+        let now = self.sleep.timer.now();
+        let link = self.link_or_new(peer);
+        let took = now.saturating_sub(link.made_at);
+        link.stays_until = now + took.saturating_mul(STAY).min(STAY_MAX);
+    }
+
+    /// Returns true if a connection may not be evicted yet, and notes until when.
+    fn stays(&mut self, peer: u32) -> bool {
+        let until = self.link(peer).map_or(0, |link| link.stays_until);
+        let stays = until > self.sleep.timer.now();
+        if let Some(scarce) = &mut self.scarce {
+            scarce.next = stays.then_some(until);
+        }
+        stays
+    }
+
+    /// Evicts a connection, if one is due.
+    pub(super) fn evict_late(&mut self) {
+        let next = self.scarce.as_ref().and_then(Scarce::next_eviction);
+        if next.is_some_and(|next| next <= self.sleep.timer.now()) {
+            self.share_out();
+        }
+    }
+
+    /// Stops posting to a peer until there is a new connection.
+    pub(super) fn quiesce(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        (link.open, link.draining) = (false, true);
+        self.leave_broken(peer);
+        self.stir(peer);
+        // A thread may sleep before the next turn, so check now.
+        self.settle_drain(peer);
+    }
+
+    /// Reports a draining connection as quiet when nothing of it is in flight, and no failed lane is still to be fenced. Requests
+    /// without a completion count as in flight until a later one completes, so one is posted if needed.
+    pub(super) fn settle_drain(&mut self, peer: u32) {
+        let drains = |link: &&mut Link| link.draining && !link.drained && link.is_settled();
+        let Some(link) = self.link(peer).filter(drains) else {
+            return;
+        };
+        if link.used() == 0 {
+            link.drained = true;
+            self.tell_dial(peer, Event::Quiet, None);
+        } else if link.is_quiet() {
+            self.have_home_answer(peer);
+        }
+    }
+
+    /// Ends a connection that was drained in good order, so nothing of it is in flight on either side. The peer has forgotten
+    /// what it knew of this rank's memory. Answers that were not sent are given again.
+    pub(super) fn forget_connection(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        (link.open, link.draining, link.drained) = (false, false, false);
+        // Control words about lanes may be in flight, but the peer needs none of them any more.
+        for lane in 0..link.ways.len() {
+            if !self.take_down(To { peer, lane }) {
+                return;
+            }
+        }
+        self.exports.lost(peer);
+        self.names.untell(peer);
+        let words = std::mem::take(&mut self.link_or_new(peer).words);
+        for chunk in self.link_or_new(peer).trail.clear() {
+            self.outbox.free_chunk(chunk);
+        }
+        self.renew_stripes(peer);
+        let link = self.link_or_new(peer);
+        link.words.clone_from(&words);
+        link.renew();
+        self.answer_again(peer, &words);
+    }
+}
+
+impl Link {
+    /// Returns true if a queue pair was given up and is not destroyed yet.
+    fn is_going(&self) -> bool {
+        self.ways.iter().any(|way| way.doomed)
+    }
+}
+
+impl Word {
+    /// Returns true if a control word means anything on another connection.
+    pub(super) const fn outlives(self) -> bool {
+        matches!(
+            self,
+            Self::Wake | Self::Ask(_) | Self::Count { .. } | Self::Bye(_)
+        )
+    }
+}
+
+/// Fewest connections: one to a peer that asks, and one to a peer that is asked.
+const CONNECTIONS_MIN: u32 = 2;
+
+/// A connection is kept for this many times the time that it took to make, and for at most 0.1 s.
+const STAY: u64 = 4;
+const STAY_MAX: u64 = 100_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, Scarce};
+    use crate::connect::Pattern;
+
+    #[test]
+    fn who_has_buffers_for_fewer_than_all_is_not_connected_to_more() {
+        let job = Job {
+            ranks: 2000,
+            ranks_per_node: 4,
+            lanes: 1,
+            queue_pairs_max: 1 << 17,
+            connections_max: 1022,
+            datagrams: false,
+            pattern: Pattern::Unknown,
+        };
+        let max = |job: &Job, asked| Scarce::of(job, asked).map(|scarce| scarce.max);
+        assert_eq!(max(&job, None), Some(1022));
+        assert_eq!(max(&job, Some(5000)), Some(1022));
+        assert_eq!(max(&job, Some(100)), Some(100));
+        let few = Job { ranks: 1023, ..job };
+        assert_eq!(max(&few, None), None);
+    }
+
+    #[test]
+    fn what_was_still_to_go_when_there_was_nothing_left_makes_room_later() {
+        let mut scarce = Scarce::new(5);
+        scarce.lower(2, [7, 8].into());
+        scarce.raise(|_| true);
+        assert_eq!(scarce.max, 2);
+        scarce.raise(|peer| peer == 8);
+        scarce.raise(|peer| peer == 8);
+        assert_eq!(scarce.max, 3, "once");
+        // Nothing is left again, so another rank has taken what was destroyed before.
+        scarce.lower(3, [8, 9].into());
+        scarce.raise(|_| false);
+        assert_eq!(scarce.max, 5);
+        scarce.lower(5, [7].into());
+        scarce.raise(|_| false);
+        assert_eq!(scarce.max, 5, "nor more than was asked for");
+    }
+}

@@ -1,0 +1,58 @@
+//! Datagrams that wait for earlier arrivals by connections. Pure.
+
+use std::collections::VecDeque;
+
+use super::connect_wire::Ends;
+use crate::connect::Message;
+
+/// Datagrams with their senders. One that finds no room is lost like any other, and sent again.
+#[derive(Debug, Default)]
+pub(super) struct Unheard(VecDeque<(u32, Late)>);
+
+/// A datagram that waits for its turn.
+#[derive(Debug)]
+pub(super) enum Late {
+    /// A connection message, with the peer's ends if it names them.
+    Word(Message, Option<Ends>),
+    Parcel(Vec<u8>),
+}
+
+impl Unheard {
+    pub(super) fn push(&mut self, from: u32, late: Late) {
+        if self.0.len() < UNHEARD_MAX {
+            self.0.push_back((from, late));
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(u32, Late)> {
+        self.0.pop_front()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Datagrams that may wait, a MiB of the longest. Each waits for a turn or two, unless its sender never stops sending by a
+/// connection, too.
+const UNHEARD_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::{Late, UNHEARD_MAX, Unheard};
+
+    #[test]
+    fn datagrams_that_come_faster_than_they_can_be_heard_are_lost() {
+        let mut unheard = Unheard::default();
+        for nth in (0..).take(UNHEARD_MAX + 1) {
+            unheard.push(nth, Late::Parcel(Vec::new()));
+        }
+        let heard: Vec<u32> = std::iter::from_fn(|| Some(unheard.pop()?.0)).collect();
+        assert!(heard.into_iter().eq((0..).take(UNHEARD_MAX)));
+        assert!(unheard.is_empty());
+    }
+}

@@ -1,0 +1,350 @@
+//! Lanes that fail: how ranks notify each other, and where messages go on.
+
+use super::super::{
+    core::Core,
+    inbox::WINDOW,
+    link::Link,
+    outbox::{Cargo, Flight},
+    replay_log::{Gap, Kept},
+    lane::{To, Way},
+    wire::{CREDITS_AT, Said, WORD_MAX, Word},
+};
+use crate::{
+    connect::{Event, State},
+    driver::Down,
+    lanes::LaneSet,
+};
+
+impl Core {
+    /// Leaves a lane that does not work. A peer without another lane is marked as failed.
+    pub(in super::super) fn leave_lane(&mut self, to: To) {
+        let me = self.me;
+        let Some(link) = self.link(to.peer).filter(|link| link.gone.is_none()) else {
+            return;
+        };
+        let breaks = |way: &Way| way.broken && way.qp.is_some();
+        if !link.ways.get(to.lane).is_some_and(breaks) {
+            return; // the lane was one of an earlier connection
+        }
+        match link.after_break(to.lane) {
+            Then::StartOver => return self.start_over(to.peer),
+            Then::Wait => return,
+            Then::Leave => {}
+        }
+        let others = link.leave(me, to);
+        if let Some((how, sent)) = link.ends
+            && link.trail.heard >= sent
+        {
+            return self.part(to.peer, how);
+        }
+        if !others || !link.is_connected() {
+            return self.lose(to.peer);
+        }
+        let lane = super::number(to.lane);
+        if to.peer != me {
+            self.counters.lanes_failed.add(1);
+        }
+        self.leave_stripes(to.peer, lane);
+        self.doom_way(to);
+        // If the lane was closed immediately, the peer has been notified by that.
+        let link = self.link(to.peer);
+        if link.is_some_and(|link| link.fences.to_close().has(lane)) {
+            self.say_lanes(to.peer);
+        }
+    }
+
+    /// Makes the next turn leave the lanes that broke before there was a connection.
+    pub(in super::super) fn leave_broken(&mut self, peer: u32) {
+        let Self { links, broken, .. } = self;
+        let Some(link) = &links[super::index(peer)] else {
+            return;
+        };
+        let ways = link.ways.iter().enumerate();
+        let left = ways.filter(|(_, way)| way.broken && !way.doomed && way.qp.is_some());
+        broken.extend(left.map(|(lane, _)| To { peer, lane }));
+    }
+
+    /// Marks a peer as failed, and notifies it by a datagram, which may reach it.
+    pub(in super::super) fn lose_for(&mut self, peer: u32, why: &str) {
+        let link = self.link_or_new(peer);
+        link.broken
+            .get_or_insert_with(|| std::io::Error::other(why));
+        self.lose(peer);
+    }
+
+    /// Marks a peer as failed, for the reason that `note_broken` has kept.
+    fn lose(&mut self, peer: u32) {
+        if peer != self.me {
+            self.tell_dial(peer, Event::Broken, None);
+        }
+        self.part(peer, Down::Failed);
+    }
+
+    /// Notes that the queue pair of a lane is destroyed, so nothing comes by it any more.
+    pub(in super::super) fn handle_closed(&mut self, to: To) {
+        let Some(link) = self.link(to.peer) else {
+            return;
+        };
+        if link.gone.is_some() {
+            return self.free_kept(to.peer);
+        }
+        if !link.is_connected() || !link.fences.close(super::number(to.lane)) {
+            return;
+        }
+        if link.heard_by == to.lane {
+            link.owed = 0; // the next lane begins with all buffers free
+        }
+        self.say_lanes(to.peer);
+        self.settle_fenced(to.peer);
+    }
+
+    /// Reports the state of the lanes to a peer, by all that work, so that requests to a dead peer fail on all of them at the
+    /// same time.
+    fn say_lanes(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        link.untold = link.lanes_at_work();
+        self.stir(peer);
+        self.tell_lanes(peer);
+    }
+
+    /// Sends the report about the lanes by each lane that has not carried it yet, as far as there is room.
+    pub(in super::super) fn tell_lanes(&mut self, peer: u32) {
+        let Some(link) = self.link(peer) else { return };
+        link.untold = link.untold.and(link.lanes_at_work());
+        for lane in link.untold.iter() {
+            let Self { links, outbox, .. } = self;
+            let to = To {
+                peer,
+                lane: lane as usize,
+            };
+            let Some(link) = links[super::index(peer)].as_deref_mut() else {
+                return;
+            };
+            if !link.has_slots(to.lane, 1) || !outbox.has_room(to.lane, 1) {
+                continue;
+            }
+            link.untold = link.untold.without(LaneSet::EMPTY.with(lane));
+            let said = Said {
+                lanes: link.fences.word(),
+                heard: link.trail.heard,
+            };
+            let mut bytes = [0; WORD_MAX];
+            let len = Word::Lanes(said).encode(0, &mut bytes);
+            let posted = outbox.post_inline(link, to, &bytes[..len], true);
+            if let Err(why) = posted {
+                self.note_broken(to, why);
+            }
+        }
+    }
+
+    /// Handles a peer's report about the lanes.
+    pub(in super::super) fn handle_lanes(&mut self, peer: u32, said: Said) {
+        let Some(link) = self.link(peer).filter(|link| link.is_connected()) else {
+            return;
+        };
+        let before = link.lanes_at_work();
+        let _those_that_are_fenced = link.fences.handle_word(said.lanes);
+        link.trail.confirm(said.heard);
+        for lane in before.without(link.lanes_at_work()).iter() {
+            let to = To {
+                peer,
+                lane: lane as usize,
+            };
+            let why = std::io::Error::other("the peer has left the lane");
+            self.note_broken(to, why);
+        }
+        self.settle_fenced(peer);
+    }
+
+    /// Goes on with messages and commands that waited for lanes to be fenced.
+    fn settle_fenced(&mut self, peer: u32) {
+        self.send_again(peer);
+        self.go_on_towards(peer);
+        self.stir(peer);
+    }
+
+    /// Sends messages by their new lane, from the first that has not arrived, once nothing can arrive by the old lane any more.
+    pub(in super::super) fn send_again(&mut self, peer: u32) {
+        let Some(link) = self.link(peer).filter(|link| !link.left.is_empty()) else {
+            return;
+        };
+        if !link.left.without(link.fences.fenced()).is_empty() {
+            return;
+        }
+        let Ok(come) = link.trail.confirmed() else {
+            return self.disbelieve(peer);
+        };
+        self.forget_kept(peer, come);
+        let Self { links, outbox, .. } = self;
+        let Some(link) = links[super::index(peer)].as_deref_mut() else {
+            return;
+        };
+        let (rest, sent) = link.trail.rest();
+        let lane = link.home;
+        let requests = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+        if !link.has_slots(lane, requests) || !outbox.has_room(lane, requests) {
+            return; // the next turn tries again
+        }
+        link.left = LaneSet::EMPTY;
+        link.credits = WINDOW.saturating_sub(requests);
+        let first = sent - rest.len() as u64;
+        for (sent, one) in (first + 1..).zip(rest) {
+            let Kept { chunk, .. } = one;
+            outbox.rewrite(chunk, CREDITS_AT, &[0; 2]); // credits for buffers of the old lane
+            let to = To { peer, lane };
+            let mut flight = Flight::new(to, Cargo::Message { chunk: None }, None);
+            flight.sent = sent;
+            if let Err(why) = outbox.post_chunk(link, flight, one) {
+                return self.note_broken(to, why);
+            }
+        }
+    }
+
+    /// Marks a peer as failed that claims messages that were never sent, or lacks some that its device has acknowledged.
+    fn disbelieve(&mut self, peer: u32) {
+        let why = format!("{Gap:?}: messages of a lane that failed are lost");
+        self.lose_for(peer, &why);
+    }
+
+    /// Releases the first `sent` messages, which have arrived and are not sent again.
+    pub(in super::super) fn forget_kept(&mut self, peer: u32, sent: u64) {
+        let Self { links, outbox, .. } = self;
+        if let Some(link) = links[super::index(peer)].as_deref_mut() {
+            while let Some(chunk) = link.trail.pop_done(sent) {
+                outbox.free_chunk(chunk);
+            }
+        }
+    }
+
+    /// Releases all messages for a peer without queue pairs, since none is sent again.
+    pub(in super::super) fn free_kept(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        if !link.is_made() && !link.is_stuck() {
+            let kept = link.trail.clear();
+            kept.into_iter()
+                .for_each(|chunk| self.outbox.free_chunk(chunk));
+        }
+    }
+}
+
+/// Reaction to a lane that broke.
+#[derive(Debug, PartialEq, Eq)]
+enum Then {
+    /// Leave it.
+    Leave,
+    /// Wait until there is a connection, when `leave_broken` comes back to it.
+    Wait,
+    /// Ask the peer as if nothing had been made.
+    StartOver,
+}
+
+impl Link {
+    fn after_break(&self, lane: usize) -> Then {
+        let others = self.ways.iter().any(|way| way.qp.is_some() && !way.broken);
+        match self.dial.state() {
+            State::Bound if lane == self.home => Then::StartOver,
+            // No greeting went by the other lanes, so the peer may have opened. If all lanes broke, the home makes it start over.
+            State::Bound => Then::Wait,
+            _ if !self.is_connected() && others => Then::Wait,
+            _ => Then::Leave,
+        }
+    }
+
+    /// Goes on without a lane. Returns false if there is no other.
+    fn leave(&mut self, me: u32, to: To) -> bool {
+        self.fences.fail(super::number(to.lane));
+        let others = self.lanes_at_work();
+        if others.is_empty() {
+            return false;
+        }
+        let home = self.home_of(me, to.peer);
+        if home != self.home {
+            // A home that was still waiting for an earlier one to be fenced has sent nothing, so it need not be fenced.
+            if self.left.is_empty() {
+                self.left = LaneSet::EMPTY.with(super::number(self.home));
+            }
+            self.home = home;
+        }
+        if !others.iter().any(|lane| self.ways[lane as usize].broken) {
+            self.broken = None; // it is no reason for later failures
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::{Link, Then, To};
+    use crate::{
+        connect::{Connection, State},
+        lanes::{Fences, LaneSet},
+        verbs::{multirail::number, lane::Way},
+    };
+
+    const ME: u32 = 0;
+    const PEER: u32 = 1;
+
+    /// Returns a link of which these lanes have broken since the last turn.
+    fn with_lanes(broken: &[bool]) -> Link {
+        let mut link = Link::new(PEER, 0);
+        let way = |broken: &bool| Way {
+            broken: *broken,
+            ..Way::default()
+        };
+        link.ways = broken.iter().map(way).collect();
+        let lanes = u32::try_from(broken.len()).unwrap();
+        link.fences = Fences::new(LaneSet::first(lanes));
+        link.home = link.home_of(ME, PEER);
+        link.broken = Some(io::Error::other("a test"));
+        link
+    }
+
+    fn to(lane: usize) -> To {
+        To { peer: PEER, lane }
+    }
+
+    #[test]
+    fn when_all_lanes_break_before_both_have_met_the_peer_is_asked_anew_and_not_lost() {
+        for lanes in 1..4 {
+            for home in 0..lanes {
+                let mut link = with_lanes(&vec![true; lanes]);
+                (link.dial, link.home) = (Connection::bound(PEER, 1), home);
+                assert_eq!(link.dial.state(), State::Bound);
+                for lane in 0..lanes {
+                    let then = [Then::Wait, Then::StartOver];
+                    assert_eq!(link.after_break(lane), then[usize::from(lane == home)]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_two_of_three_lanes_break_at_once_goes_on_by_the_third() {
+        for working in 0..3 {
+            let broken: Vec<bool> = (0..3).map(|lane| lane != working).collect();
+            let mut link = with_lanes(&broken);
+            link.open = true;
+            let home = link.home;
+            for lane in (0..3).filter(|lane| *lane != working) {
+                assert_eq!(link.after_break(lane), Then::Leave);
+                assert!(link.leave(ME, to(lane)));
+            }
+            assert_eq!(link.home, working);
+            let left = [home].into_iter().filter(|home| *home != working);
+            let left = left.fold(LaneSet::EMPTY, |all, lane| all.with(number(lane)));
+            assert_eq!(link.left, left, "what was sent by it goes again");
+            assert!(link.broken.is_none());
+        }
+    }
+
+    #[test]
+    fn who_has_all_lanes_break_at_once_can_say_why() {
+        let mut link = with_lanes(&[true; 3]);
+        link.open = true;
+        let others = [0, 1, 2].map(|lane| link.leave(ME, to(lane)));
+        assert_eq!(others, [true, true, false]);
+        assert!(link.broken.is_some());
+    }
+}

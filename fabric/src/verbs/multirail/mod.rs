@@ -1,0 +1,98 @@
+//! Several devices of a rank: which lane carries what, and what happens when a lane fails.
+//!
+//! * Messages and control words of two ranks go by one lane, the *home* of the pair, which both know without asking. So they stay
+//!   in order, and different pairs use different devices.
+//! * Puts and gets go by any lane (`stripes`), long ones in pieces by all.
+//! * Counts, atomics and task lists go by the first lane, because the atomics of two devices are not atomic with respect to each
+//!   other. A rank that has such a command for a peer that the first lane does not reach any more marks it as failed.
+//!
+//! **A lane that fails** is left by both ranks (`leaving`): each destroys its queue pair, delivers what came by it, and says so.
+//! Once both have, nothing comes by it any more. Puts and gets that it did not complete then go by other lanes, and messages go
+//! on with the first that has not arrived. A rank that closes says so by all lanes (`ending`).
+
+mod goodbye;
+mod lane_failure;
+mod stripes;
+
+pub(super) use self::stripes::Striped;
+use super::{
+    core::{Core, index},
+    link::Link,
+    onesided::Op,
+    posting::Stall,
+    lane::FIRST,
+    wire::Word,
+};
+use crate::{
+    driver::Failure,
+    lanes::{LaneSet, pair},
+};
+
+impl Core {
+    /// Checks that a command for the first lane can go. A peer that has only others is marked as failed. Before a connection is
+    /// open its lanes are not known, and the command waits.
+    pub(super) fn need_first(&mut self, peer: u32) -> Result<(), Stall> {
+        let link = self.links[index(peer)].as_deref();
+        let has_first = |link: &Link| !link.open || !link.is_wide() || link.lanes_at_work().has(0);
+        if link.is_none_or(has_first) {
+            return Ok(());
+        }
+        self.give_up(peer);
+        Err(Failure::PeerDown.into())
+    }
+
+    /// Marks a peer with several lanes as failed, since a command on the first lane may or may not have been done.
+    pub(super) fn lose_if_unsure(&mut self, peer: u32) {
+        if self.link(peer).is_some_and(|link| link.is_wide()) {
+            self.give_up(peer);
+        }
+    }
+
+    /// Marks a peer as failed that is needed and that the first lane does not reach.
+    fn give_up(&mut self, peer: u32) {
+        let why = "counts, atomics and task lists go by the first of several devices, and it does not reach this rank any more";
+        self.lose_for(peer, why);
+    }
+
+    /// Returns the commands that may still touch memory of a peer when it gets a control word that is posted now. A single lane
+    /// keeps its order, except that messages may overtake reads and atomics, which are not fenced.
+    pub(super) fn touching(&mut self, peer: u32) -> Vec<u32> {
+        let is_wide = self.link_or_new(peer).is_wide();
+        // A command that waits for a lane to be fenced knows where its memory is, although it has nothing in flight.
+        let touches = |op: &Op| {
+            let flies = op.flights > 0 && (is_wide || op.wish.asks());
+            op.peer == peer && (flies || op.striped.is_some())
+        };
+        self.ops.all(touches)
+    }
+
+    /// Reports the release of regions that no command in flight touches any more.
+    pub(super) fn say_forgot(&mut self, peer: u32) {
+        while let Some(name) = self.link(peer).and_then(|link| link.forgetting.poll_over()) {
+            self.say(peer, Word::Forgot(name));
+        }
+    }
+}
+
+/// Returns the number of a lane, as sets of lanes name it.
+pub(super) fn number(lane: usize) -> u32 {
+    u32::try_from(lane).unwrap_or(u32::MAX)
+}
+
+impl Link {
+    /// Returns the lanes that work.
+    pub(super) const fn lanes_at_work(&self) -> LaneSet {
+        self.fences.working()
+    }
+
+    /// Returns the lane of messages and control words, or the first one while none works. Messages to this rank itself go by the
+    /// first lane that works, in order with its counts there.
+    pub(super) fn home_of(&self, me: u32, peer: u32) -> usize {
+        let home = if me == peer {
+            self.lanes_at_work().iter().next()
+        } else {
+            self.fences.home(pair(me, peer))
+        };
+        home.map_or(FIRST, |lane| lane as usize)
+    }
+}

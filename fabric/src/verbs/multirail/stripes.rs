@@ -1,0 +1,320 @@
+//! Puts and gets that may go by any lane: long ones in pieces by all, short ones by the home.
+
+use super::super::{
+    abi::WC_SUCCESS,
+    core::{Core, index},
+    objects::{What, Work},
+    onesided::Op,
+    outbox::{Cargo, Flight, Step, quiet},
+    posting::Stall,
+    regions::Place,
+    lane::To,
+    rma_op::Wish,
+};
+use crate::{
+    driver::Failure,
+    lanes::{LaneSet, Piece, PieceId, STRIPE_MIN, Standing, Stripe},
+    memory::RemoteRegion,
+};
+
+/// A put or a get in flight on several lanes.
+#[derive(Debug)]
+pub(in super::super) struct Striped {
+    stripe: Stripe,
+    place: Place,
+    /// True if `place` must be looked up again, because its connection has ended or none of its lanes works.
+    stale: bool,
+}
+
+impl Core {
+    /// Returns true if a command may go by any lane. Commands of task lists, and those that count, keep to the first.
+    pub(in super::super) fn goes_widely(&self, peer: u32, op: &Op) -> bool {
+        let link = self.links[index(peer)].as_deref();
+        let wide = link.is_some_and(|link| link.open && link.is_wide());
+        op.striped.is_some() || wide && op.may_go_widely()
+    }
+
+    /// Goes on with a command, as far as there is room.
+    pub(in super::super) fn go_widely(&mut self, id: u32) -> Result<(), Stall> {
+        let Some(op) = self.ops.get(id) else {
+            return Ok(());
+        };
+        if op.all_posted {
+            return Ok(()); // its requests in flight end it
+        }
+        match &op.striped {
+            Some(striped) if !striped.stale => {}
+            Some(striped) if !striped.stripe.is_idle() => return Ok(()), // its requests in flight come back to it
+            _ => self.begin_striped(id)?,
+        }
+        let stalled = self.post_stripes(id);
+        self.settle_striped(id);
+        stalled
+    }
+
+    /// Looks up where a command goes, for the bytes that are left.
+    fn begin_striped(&mut self, id: u32) -> Result<(), Stall> {
+        let Some(op) = self.ops.get(id) else {
+            return Ok(());
+        };
+        let (peer, Some((key, len))) = (op.peer, key_of(&op.wish)) else {
+            return Ok(());
+        };
+        let (home, lanes) = self.link(peer).map_or((0, LaneSet::EMPTY), |link| {
+            (link.home, link.lanes_at_work())
+        });
+        let to = To { peer, lane: home };
+        // The other lanes that reach plain memory must be read from its owner's table.
+        let widely = len >= STRIPE_MIN || !lanes.has(0);
+        let place = self.look_up(to, key, widely)?;
+        self.reach(id)?;
+        let lanes = lanes.and(place.lanes());
+        let by_home = LaneSet::EMPTY.with(u32::try_from(home).unwrap_or(0));
+        let lanes = if len < STRIPE_MIN && !lanes.and(by_home).is_empty() {
+            by_home
+        } else {
+            lanes
+        };
+        let piece_max = self.piece_max();
+        let Self {
+            ops,
+            speeds,
+            spare_stripes,
+            ..
+        } = self;
+        let Some(op) = ops.get_mut(id) else {
+            return Ok(());
+        };
+        if let Some(striped) = &mut op.striped {
+            striped.stripe.go_on_by(lanes);
+            (striped.place, striped.stale) = (place, false);
+        } else {
+            op.striped = Some(match spare_stripes.pop() {
+                Some(mut spare) => {
+                    spare.stripe.renew(len, speeds, lanes, piece_max);
+                    (spare.place, spare.stale) = (place, false);
+                    spare
+                }
+                None => Box::new(Striped {
+                    stripe: Stripe::new(len, speeds, lanes, piece_max),
+                    place,
+                    stale: false,
+                }),
+            });
+        }
+        Ok(())
+    }
+
+    /// Keeps the state of a completed command, whose memory the next one reuses.
+    pub(in super::super) fn spare_stripe(&mut self, striped: Box<Striped>) {
+        if self.spare_stripes.len() < SPARE_MAX {
+            self.spare_stripes.push(striped);
+        }
+    }
+
+    fn piece_max(&self) -> u64 {
+        let pieces = self.rails.iter().map(|rail| rail.own.piece_max);
+        pieces.min().unwrap_or(1) as u64
+    }
+
+    fn post_stripes(&mut self, id: u32) -> Result<(), Stall> {
+        let Self {
+            ops,
+            links,
+            outbox,
+            speeds,
+            counters,
+            ..
+        } = self;
+        let Some(op) = ops.get_mut(id) else {
+            return Ok(());
+        };
+        let (Some(striped), Some(here)) = (op.striped.as_deref_mut(), op.here) else {
+            return Ok(());
+        };
+        let link = links[index(op.peer)].as_deref_mut().ok_or(Stall::Room)?;
+        let mut broken = None;
+        let mut full = false;
+        for lane in striped.stripe.lanes().iter() {
+            let to = To {
+                peer: op.peer,
+                lane: lane as usize,
+            };
+            while let Some(piece) = striped.stripe.poll_piece(lane, speeds) {
+                if !link.has_room(to.lane, 1) || !outbox.has_room(to.lane, 1) {
+                    striped.stripe.refuse(piece.id);
+                    full = true;
+                    break;
+                }
+                let step = Step::Piece(piece.id);
+                let flight = Flight::new(to, Cargo::Step { op: id, step }, None);
+                let far = striped.place.on(to.lane).at(piece.range.start);
+                let near = here[to.lane].part(in_memory(piece.range.start), len_of(&piece));
+                let what = match op.wish {
+                    Wish::Get { .. } => What::Read {
+                        from: far,
+                        into: near,
+                    },
+                    _ => What::Write {
+                        from: Some(near),
+                        into: far,
+                    },
+                };
+                let work = Work {
+                    id: quiet(to.peer),
+                    what,
+                    signaled: false,
+                    solicited: false,
+                };
+                op.flights += 1;
+                counters.pieces.add(1);
+                if let Err(why) = outbox.post(link, flight, &[work]) {
+                    broken = Some((to, why));
+                    break;
+                }
+            }
+        }
+        if let Some((to, why)) = broken {
+            self.note_broken(to, why);
+        }
+        if full { Err(Stall::Room) } else { Ok(()) }
+    }
+
+    /// Handles the completion of a piece.
+    pub(in super::super) fn handle_piece(
+        &mut self,
+        id: u32,
+        piece: PieceId,
+        lane: usize,
+        status: i32,
+    ) {
+        let landed = status == WC_SUCCESS;
+        let others_may_do = landed || self.is_of_lane(lane, status);
+        let Some(op) = self.ops.get_mut(id) else {
+            return;
+        };
+        let peer = op.peer;
+        let Some(striped) = op.striped.as_deref_mut() else {
+            return;
+        };
+        if landed {
+            striped.stripe.handle_landed(piece);
+        } else {
+            let link = self.links[index(peer)].as_deref();
+            let others = link.map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
+            striped.leave(super::number(lane), others);
+            if !others_may_do {
+                // The lane is not to blame, so the others would fail as well.
+                return self.abandon(id, self.transport(lane, status));
+            }
+        }
+        self.run(id);
+        self.finish_if_over(id);
+    }
+
+    /// Ends a command that has nothing left to post.
+    fn settle_striped(&mut self, id: u32) {
+        let Some(op) = self.ops.get_mut(id) else {
+            return;
+        };
+        let standing = op.striped.as_ref().map(|one| one.stripe.standing());
+        match standing {
+            Some(Standing::Done) => {
+                self.settle_posted(id);
+                self.finish_if_over(id);
+            }
+            Some(Standing::Stranded) => {
+                let why = std::io::Error::other("no lane is left by which the memory is reached");
+                self.abandon(id, Failure::Transport(why));
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes the commands for a peer begin nothing more by this lane.
+    pub(super) fn leave_stripes(&mut self, peer: u32, lane: u32) {
+        let others = self
+            .link(peer)
+            .map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
+        for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
+            if let Some(striped) = &mut op.striped {
+                striped.leave(lane, others);
+            }
+        }
+    }
+
+    /// Moves by other lanes the pieces that fenced lanes have not moved.
+    pub(super) fn go_on_towards(&mut self, peer: u32) {
+        let Some(link) = self.link(peer) else { return };
+        let fenced = link.fences.fenced();
+        let towards = |op: &Op| op.peer == peer && op.striped.is_some();
+        for id in self.ops.all(towards) {
+            if let Some(striped) = self.ops.get_mut(id).and_then(|op| op.striped.as_mut()) {
+                fenced
+                    .iter()
+                    .for_each(|lane| striped.stripe.handle_fenced(lane));
+            }
+            self.run(id);
+        }
+    }
+
+    /// Notes that a connection has ended in good order. Commands, of which nothing is in flight, go on by the next one.
+    pub(in super::super) fn renew_stripes(&mut self, peer: u32) {
+        for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
+            if let Some(striped) = &mut op.striped {
+                striped.stale = true;
+            }
+        }
+    }
+
+    /// Fails the commands for a peer that is down. They end when their requests in flight have completed.
+    pub(in super::super) fn give_up_stripes(&mut self, peer: u32) {
+        let towards = |op: &Op| op.peer == peer && op.striped.is_some();
+        for id in self.ops.all(towards) {
+            self.abandon(id, Failure::PeerDown);
+        }
+    }
+}
+
+impl Striped {
+    /// Handles that a lane has failed, while `others` work.
+    fn leave(&mut self, lane: u32, others: LaneSet) {
+        let others = others.without(LaneSet::EMPTY.with(lane));
+        let reached = others.and(self.place.lanes());
+        self.stale |= reached.is_empty() && !others.is_empty();
+        self.stripe.handle_failed(lane, reached);
+    }
+}
+
+impl Op {
+    /// Returns true if any lane may carry the command.
+    pub(in super::super) fn may_go_widely(&self) -> bool {
+        !self.is_of_task() && key_of(&self.wish).is_some()
+    }
+}
+
+/// Returns the peer's memory of a plain put or get, and its length.
+fn key_of(wish: &Wish) -> Option<(RemoteRegion, u64)> {
+    let (key, len) = match *wish {
+        Wish::Put {
+            from,
+            into,
+            count: None,
+        } => (into, from.len()),
+        Wish::Get { from, into } => (from, into.len()),
+        _ => return None,
+    };
+    (len > 0 && key.name().is_none()).then_some((key, len as u64))
+}
+
+fn len_of(piece: &Piece) -> usize {
+    in_memory(piece.range.end - piece.range.start)
+}
+
+/// Converts an offset in a range of this process, which fits.
+fn in_memory(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+/// Short commands in flight at a time, more or less. The state of more is freed.
+const SPARE_MAX: usize = 64;

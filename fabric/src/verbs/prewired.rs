@@ -1,0 +1,264 @@
+//! Connecting all ranks at the start, without requests.
+//!
+//! Each rank makes a queue pair for each other one before it knows any of them, and lists them in its address (`doors`). When it
+//! knows the addresses of the others, it connects each queue pair to the one that was made for it there, and greets (`connect`'s
+//! `bound`). If one of two ranks has made none, they connect by datagrams.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use super::{
+    address::Address,
+    core::{Core, index},
+    address_extension::Doors,
+    connect_wire::Ends,
+    srq_drain::Holds,
+    objects::{Cq, Qp},
+    parallel_setup::{self, Turn},
+    rail::Rail,
+    lane::{Far, To, psns},
+    wire::{WORD_MAX, Word},
+};
+use crate::{
+    connect::{Connection, Event, Ranges, State, place},
+    driver::ADDRESS_MAX,
+    lanes::{Fences, LaneSet, pair},
+};
+
+/// A queue pair for each other rank, on each device.
+#[derive(Debug)]
+pub(super) struct Mesh {
+    pub(super) doors: Doors,
+    /// Queue pairs of each device, in the order of their numbers. `None` once taken.
+    lanes: Vec<Vec<Option<Qp>>>,
+}
+
+/// A peer that has made queue pairs, too, and this rank's queue pairs for it.
+struct Meeting {
+    peer: u32,
+    qps: Vec<Qp>,
+    /// First packet number of the first lane.
+    psn: u32,
+    ends: Ends,
+}
+
+impl Mesh {
+    /// Returns the number of other ranks, if there are some and `sends` requests in flight are enough. Each of them is greeted
+    /// once, and some a second time, which waits for no room.
+    pub(super) fn others(ranks: u32, sends: u32) -> Option<u32> {
+        let others = ranks.saturating_sub(1);
+        (1..=sends / 2).contains(&others).then_some(others)
+    }
+
+    /// Makes queue pairs for `others` ranks. Returns `None` if there are not enough, or if their numbers are so scattered that
+    /// the address would be too long. Ranks then connect as if this had not been tried.
+    pub(super) fn new(
+        rails: &[Rail],
+        sends: &[Arc<Cq>],
+        ports: &[Far],
+        others: u32,
+    ) -> Option<Self> {
+        let made = rails.iter().zip(sends);
+        let made: Vec<Vec<Qp>> = made
+            .map(|(rail, sends)| make(rail, sends, others))
+            .collect::<io::Result<_>>()
+            .ok()?;
+        let numbers = made
+            .iter()
+            .map(|lane| Ranges::new(lane.iter().map(Qp::number).collect()));
+        let doors = Doors {
+            ports: ports[1..].to_vec(),
+            numbers: numbers.collect(),
+        };
+        let lanes = made
+            .into_iter()
+            .map(|lane| lane.into_iter().map(Some).collect())
+            .collect();
+        let fits = Address::len(Some(&doors)) <= ADDRESS_MAX;
+        fits.then_some(Self { doors, lanes })
+    }
+
+    /// Takes the queue pairs for a peer.
+    fn take(&mut self, me: u32, peer: u32) -> Vec<Qp> {
+        let Some(place) = place(me, peer) else {
+            return Vec::new();
+        };
+        let lanes = self.lanes.iter_mut();
+        lanes
+            .map_while(|lane| lane.get_mut(index(place))?.take())
+            .collect()
+    }
+}
+
+/// Makes `count` queue pairs on one device.
+fn make(rail: &Rail, sends: &Arc<Cq>, count: u32) -> io::Result<Vec<Qp>> {
+    let _turn = Turn::take(&rail.own.device);
+    let full = AtomicBool::new(false);
+    let made = parallel_setup::each(&vec![(); index(count)], |()| {
+        if full.load(Relaxed) {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let made = rail.pair(sends);
+        full.fetch_or(made.is_err(), Relaxed);
+        made
+    });
+    let mut made: Vec<Qp> = made.into_iter().collect::<io::Result<_>>()?;
+    made.sort_unstable_by_key(Qp::number);
+    Ok(made)
+}
+
+impl Core {
+    /// Connects to all peers.
+    pub(super) fn connect_all(&mut self, mesh: Option<Mesh>, doors: &[Option<Doors>]) {
+        if let Some(mesh) = mesh {
+            self.join(mesh, doors);
+        }
+        for peer in (0..).take(self.peers.len()) {
+            if peer != self.me {
+                self.connect(peer);
+            }
+        }
+    }
+
+    /// Connects to all peers that have made queue pairs for this rank, too. Peers that cannot be connected so are asked by
+    /// datagrams.
+    pub(super) fn join(&mut self, mut mesh: Mesh, doors: &[Option<Doors>]) {
+        let mut meetings = Vec::new();
+        for (peer, doors) in (0..).zip(doors) {
+            if let Some(doors) = doors
+                && doors.are_open()
+                && peer != self.me
+                && let Some(meeting) = self.meeting(peer, doors, &mut mesh)
+            {
+                meetings.push(meeting);
+            }
+        }
+        drop(mesh);
+        let (me, rails) = (self.me, &self.rails);
+        let joined = parallel_setup::each(&meetings, |meeting| meeting.join(me, rails));
+        let mut silent = Vec::new();
+        for (meeting, joined) in meetings.into_iter().zip(joined) {
+            let peer = meeting.peer;
+            if joined.is_err() {
+                let reserved = self.rails.iter_mut().take(meeting.qps.len());
+                reserved.for_each(|rail| rail.inbox.release());
+            } else if self.install(meeting).is_err() {
+                silent.push(peer);
+            }
+        }
+        // This comes last: if nothing is left for another connection, as many as there are now count as the maximum.
+        silent.into_iter().for_each(|peer| self.start_over(peer));
+    }
+
+    /// Reserves buffers for a peer. Whether this succeeds or not, the peer knows of this rank's queue pairs, and the link says
+    /// so.
+    fn meeting(&mut self, peer: u32, doors: &Doors, mesh: &mut Mesh) -> Option<Meeting> {
+        let (mine, theirs) = (self.peers[index(self.me)], self.peers[index(peer)]);
+        self.link_or_new(peer).dial = Connection::unbound(peer, theirs.incarnation);
+        let ends = doors.ends(peer, self.me, &theirs, theirs.psn(&mine))?;
+        let mut qps = mesh.take(self.me, peer);
+        qps.truncate(ends.iter().count());
+        for lane in 0..qps.len() {
+            if self.rails[lane].inbox.reserve().is_err() {
+                let reserved = &mut self.rails[..lane];
+                reserved.iter_mut().for_each(|rail| rail.inbox.release());
+                return None;
+            }
+        }
+        Some(Meeting {
+            peer,
+            qps,
+            psn: mine.psn(&theirs),
+            ends,
+        })
+    }
+
+    /// Adopts connected queue pairs, by which the peer's packets may already come, and greets the peer.
+    fn install(&mut self, meeting: Meeting) -> io::Result<()> {
+        let Meeting {
+            peer,
+            qps,
+            psn,
+            ends,
+        } = meeting;
+        let (me, now) = (self.me, self.sleep.timer.now());
+        for (rail, qp) in self.rails.iter_mut().zip(&qps) {
+            rail.by_qpn.insert(qp.number(), peer);
+        }
+        let incarnation = self.peers[index(peer)].incarnation;
+        let link = self.link_or_new(peer);
+        link.set_ways(qps.into_iter().map(Some).collect(), psn);
+        let ways = link.ways.iter_mut();
+        ways.for_each(|way| way.holds = Holds::Some);
+        link.dial = Connection::bound(peer, incarnation);
+        link.made_at = now;
+        link.set_ends(me, peer, &ends);
+        self.note_state(peer, State::Idle);
+        self.greet(peer)
+    }
+
+    /// Sends the first control word. It takes one of the peer's buffers, which the peer gives back.
+    fn greet(&mut self, peer: u32) -> io::Result<()> {
+        let Self { links, outbox, .. } = self;
+        let link = links[index(peer)].as_deref_mut();
+        let link = link.ok_or(io::ErrorKind::NotConnected)?;
+        let to = To {
+            peer,
+            lane: link.home,
+        };
+        let mut bytes = [0; WORD_MAX];
+        let len = Word::Hello.encode(0, &mut bytes);
+        link.credits -= 1;
+        outbox.post_inline(link, to, &bytes[..len], true)
+    }
+
+    /// Asks the peer's device once more whether it is there.
+    pub(super) fn greet_again(&mut self, peer: u32) {
+        let Self { links, outbox, .. } = self;
+        let link = links[index(peer)].as_deref();
+        let home = link.and_then(|link| Some((link.home, link.ways.get(link.home)?)));
+        if let Some((lane, way)) = home
+            && way.has_slots(1)
+            && !way.broken
+            && outbox.has_room(lane, 1)
+        {
+            self.post_nothing(To { peer, lane });
+        }
+    }
+
+    /// Notes that the peer's device has acknowledged a request.
+    pub(super) fn hear_answer(&mut self, peer: u32) {
+        let bound = self
+            .link(peer)
+            .is_some_and(|link| link.dial.state() == State::Bound);
+        if bound {
+            self.tell_dial(peer, Event::Answered, None);
+        }
+    }
+
+    /// Asks the peer by datagrams as if nothing had been made: it has not connected its queue pairs, and may not have begun.
+    pub(super) fn start_over(&mut self, peer: u32) {
+        self.link_or_new(peer).broken = None; // it is no reason for later failures
+        self.tell_dial(peer, Event::Broken, None);
+    }
+}
+
+impl Meeting {
+    /// Connects the queue pairs. The lane of greetings comes last, because a peer that was greeted may use all lanes.
+    fn join(&self, me: u32, rails: &[Rail]) -> io::Result<()> {
+        let lanes = u32::try_from(self.qps.len()).unwrap_or(1);
+        let home = Fences::new(LaneSet::first(lanes)).home(pair(me, self.peer));
+        let home = home.map_or(0, |lane| lane as usize);
+        let all: Vec<_> = self.ends.iter().zip(psns(self.psn)).collect();
+        let order = (0..self.qps.len()).filter(|lane| *lane != home);
+        order.chain([home]).try_for_each(|lane| {
+            let ((end, far), psn) = all[lane];
+            rails[lane].own.join(&self.qps[lane], psn, end, &far)
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! Receives of the shared queue that are still held by a queue pair that was given up.
+//!
+//! An adapter may take receives off the shared queue before anything arrives into them. When a queue pair is given up, the
+//! adapter flushes those, and reports when it has flushed the last (`IBV_EVENT_QP_LAST_WQE_REACHED`). If the queue pair is
+//! destroyed before that, they never come back, and there are fewer buffers than peers have credits for. So a queue pair is
+//! destroyed only after this event, or when the device has had [`HOLDS_MAX`] for it.
+//!
+//! * Soft-RoCE never reports it, and flushes immediately. A device that has never reported it is waited for only once.
+//! * If a device that has reported it for other queue pairs does not in time, the buffers of one connection count as lost. They
+//!   stay where they are, and the next connection brings its own.
+//!
+//! A connection that is drained in good order, or given up before it was open, is not waited for. At most a control word about it
+//! or about a lane is in flight then, and no message.
+
+use super::{
+    core::{Core, index},
+    objects::Qp,
+    lane::To,
+};
+
+/// State of the receives that a queue pair may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// Maybe some, because it was connected.
+    Some,
+    /// Maybe some; the device has until this time to report that there are none, in picoseconds.
+    Until(u64),
+    /// None: it was not connected, or the device said so.
+    #[default]
+    Nothing,
+}
+
+impl Core {
+    /// Returns true if a queue pair without anything else in flight may hold receives. If so, `let_go_late` will retry it.
+    pub(super) fn holds_receives(&mut self, to: To) -> bool {
+        let now = self.sleep.timer.now();
+        let rail = &mut self.rails[to.lane];
+        let way = self.links[index(to.peer)]
+            .as_deref_mut()
+            .and_then(|link| link.ways.get_mut(to.lane));
+        let Some(way) = way.filter(|way| way.holds != Holds::Nothing) else {
+            return false;
+        };
+        if rail.failed.is_some() || rail.says_last == Some(false) {
+            return false;
+        }
+        let until = match way.holds {
+            Holds::Until(until) => until,
+            _ => now.saturating_add(HOLDS_MAX),
+        };
+        way.holds = Holds::Until(until);
+        if now < until {
+            self.holding.insert(to);
+            return true;
+        }
+        if rail.says_last.is_some() {
+            rail.inbox.lose();
+            self.counters.stuck.add(1);
+        } else {
+            rail.says_last = Some(false);
+        }
+        false
+    }
+
+    /// Handles the report that a queue pair that was given up holds no receives any more.
+    pub(super) fn handle_last(&mut self, lane: usize, qpn: u32) {
+        self.rails[lane].says_last = Some(true);
+        let Some(&peer) = self.rails[lane].by_qpn.get(&qpn) else {
+            return;
+        };
+        let way = self.link(peer).and_then(|link| link.ways.get_mut(lane));
+        let its = |qp: &Qp| qp.number() == qpn;
+        if let Some(way) = way.filter(|way| way.qp.as_ref().is_some_and(its)) {
+            way.holds = Holds::Nothing;
+            let to = To { peer, lane };
+            if self.holding.remove(&to) {
+                self.dying.insert(to);
+            }
+        }
+    }
+
+    /// Retries the queue pairs whose devices have had their time. Events are read first, because no turn may have read them
+    /// since.
+    pub(super) fn let_go_late(&mut self) {
+        if self
+            .next_late()
+            .is_none_or(|at| at > self.sleep.timer.now())
+        {
+            return;
+        }
+        self.hear_devices();
+        for to in std::mem::take(&mut self.holding) {
+            self.bury(to);
+        }
+    }
+
+    /// Returns when the time of the first one ends, in picoseconds.
+    pub(super) fn next_late(&self) -> Option<u64> {
+        let until = |to: &To| {
+            let way = self.links[index(to.peer)].as_deref()?.ways.get(to.lane)?;
+            match way.holds {
+                Holds::Until(until) => Some(until),
+                _ => Some(0),
+            }
+        };
+        self.holding.iter().map(|to| until(to).unwrap_or(0)).min()
+    }
+}
+
+/// Time that a device has to report, one second in picoseconds. Adapters take microseconds to milliseconds to flush.
+pub(super) const HOLDS_MAX: u64 = 1_000_000_000_000;

@@ -1,0 +1,364 @@
+//! Messages out of turn: how a receive gets a message that its sender may not send yet. See
+//! [`proto::headers`](crate::proto::headers).
+
+use super::{
+    Core, Engine, Wanted,
+    message::{Body, Message, Offered, Parcel},
+    peer::Frame,
+};
+use crate::{
+    group::WorldRank,
+    ops::{About, Landed, Life},
+    proto::{
+        header_quota::{Held, Sought},
+        matching::{Arrival, Envelope, Want},
+        wire::{self, ANY_TAG, FIRST, Kind, Line, MODE_FIRST, Offer, OpId},
+    },
+};
+
+/// A message that waits for the probe that has sought it. The matching does not have it, because there it would precede messages
+/// that were sent before it.
+pub(super) struct Parked {
+    message: Message,
+    arrival: Arrival,
+    /// Probes that have found nothing since then.
+    missed: u32,
+}
+
+/// Failed probes after which a parked message makes room for other messages.
+const MISSED_MAX: u32 = 16;
+
+/// Calls at the receiver.
+impl Core {
+    /// Handles a new receive that found nothing while some peers hold messages back. Gives it the parked message, or asks those
+    /// peers.
+    #[cold]
+    pub(super) fn seek_for(&mut self, want: Want) {
+        self.offer_parked();
+        for rank in self.holders(want) {
+            self.ask(rank, want);
+        }
+    }
+
+    /// Gives the parked message to a receive that may have it now.
+    fn offer_parked(&mut self) {
+        let wanted = |parked: &mut Box<Parked>| {
+            let first = parked.message.is_first();
+            self.matching.is_wanted(parked.message.envelope, first)
+        };
+        if let Some(parked) = self.parked.take_if(wanted) {
+            self.give_sought(parked.message, parked.arrival);
+        }
+    }
+
+    /// Handles a sender's report that a sought message is the first one of its communicator now.
+    pub(super) fn handle_first(&mut self, rank: WorldRank, op: OpId) {
+        if let Some(parked) = &mut self.parked
+            && let Body::Offered(offered) = &mut parked.message.body
+            && (parked.message.envelope.source, offered.sender) == (rank, op)
+        {
+            offered.modes |= MODE_FIRST;
+            self.offer_parked();
+        }
+    }
+
+    /// Handles a failed probe that does not wait. It may get the parked message; otherwise the next one may.
+    #[cold]
+    pub(super) fn seek_for_probe(&mut self, about: &About) -> Option<Landed> {
+        let want = about.want();
+        if let Some(parked) = self.take_parked(want) {
+            let Envelope { source, tag, .. } = parked.message.envelope;
+            let bytes = usize::try_from(parked.message.body.parcel().bytes()).unwrap_or(usize::MAX);
+            return Some(Landed {
+                source,
+                tag,
+                bytes,
+                arrival: parked.arrival,
+                stored: Some(self.messages.store(parked.message)),
+            });
+        }
+        if let Some(parked) = &mut self.parked {
+            parked.missed += 1;
+            let tired = parked.missed >= MISSED_MAX;
+            let source = parked.message.envelope.source;
+            if tired {
+                self.unpark(source);
+            }
+        }
+        for rank in self.holders(want) {
+            if self.seeker.probe(want, rank) {
+                self.ask(rank, want);
+            }
+        }
+        None
+    }
+
+    /// Asks a peer that holds messages back from now on for what receives wait for.
+    pub(super) fn seek_at(&mut self, rank: WorldRank, tells: bool) {
+        self.post_all_waits();
+        let next = self.matching.next_posting();
+        let from = self.seeker.ask_from(rank, tells, next);
+        let wants = self.matching.wants_from(from, rank);
+        let wants: std::collections::BTreeSet<_> = wants.map(|want| (want.ctx, want.tag)).collect();
+        for (ctx, tag) in wants {
+            self.peers.control(rank, &Line::seek(ctx, tag));
+        }
+    }
+
+    fn ask(&mut self, rank: WorldRank, want: Want) {
+        if self.peers.down(rank).is_none() {
+            self.peers.control(rank, &Line::seek(want.ctx, want.tag));
+        }
+    }
+
+    /// Returns the peers that may hold back a message for this receive.
+    fn holders(&self, want: Want) -> Vec<WorldRank> {
+        let mut holders = self.seeker.holders(want.source);
+        if let Some(members) = self.members(want.ctx) {
+            holders.retain(|&rank| members.contains(rank));
+        }
+        holders
+    }
+
+    /// Handles a peer's report of something new in its queue.
+    pub(super) fn handle_held(&mut self, rank: WorldRank, header: &Line) {
+        let envelope = Envelope {
+            ctx: header.ctx,
+            source: rank,
+            tag: header.tag,
+        };
+        let first = header.flags & FIRST != 0;
+        self.seeker.ask_again(rank);
+        let probed = self.parked.is_none() && self.seeker.is_probed(&envelope, first);
+        if probed || self.matching.is_wanted(envelope, first) {
+            self.peers
+                .control(rank, &Line::seek(header.ctx, Some(header.tag)));
+        }
+    }
+
+    /// Handles an offer out of turn.
+    pub(super) fn handle_sought(&mut self, rank: WorldRank, header: &Offer) {
+        self.seeker.out(rank);
+        self.seeker.ask_again(rank);
+        if self.closing {
+            self.meet(rank, header.sender);
+            return self.tell(rank, Kind::Taken, header.sender, wire::REFUSED);
+        }
+        let envelope = Envelope {
+            ctx: header.ctx,
+            source: rank,
+            tag: header.tag,
+        };
+        let message = Message {
+            envelope,
+            sig: header.sig,
+            body: Body::Offered(Offered {
+                total: header.total,
+                sender: header.sender,
+                modes: header.modes,
+                key: header.key,
+                sought: true,
+            }),
+            place: None,
+            recalled: false,
+            charged: false,
+        };
+        let arrival = self.matching.number_arrival();
+        self.give_sought(message, arrival);
+        if self.seeker.is_out(rank) {
+            self.seek_at(rank, false); // the peer's queue does not advance past it
+        }
+    }
+
+    /// Gives a message out of turn to the first receive that can take it. Otherwise parks it for a probe, or sends it back.
+    pub(super) fn give_sought(&mut self, message: Message, arrival: Arrival) {
+        let Body::Offered(offered) = &message.body else {
+            unreachable!("an offer, which leaves its bytes with the sender")
+        };
+        let (envelope, sender) = (message.envelope, offered.sender);
+        let first = message.is_first();
+        while let Some(recv) = self.matching.take_for_sought(envelope, first) {
+            let parcel = Parcel::Offered(*offered);
+            match self.deliver(recv, envelope, arrival, message.sig, &parcel) {
+                Ok(()) => return,
+                Err(kind) => self.land(recv, Err(kind)),
+            }
+        }
+        if self.parked.is_none() && self.seeker.is_probed(&envelope, first) {
+            let missed = 0;
+            self.parked = Some(Box::new(Parked {
+                message,
+                arrival,
+                missed,
+            }));
+        } else {
+            self.send_back(envelope.source, sender);
+        }
+    }
+
+    /// Takes the parked message, if a probe wants it and no receive posted earlier may have a right to it.
+    fn take_parked(&mut self, want: Want) -> Option<Box<Parked>> {
+        let matching = &self.matching;
+        self.parked.take_if(|parked| {
+            let (envelope, first) = (parked.message.envelope, parked.message.is_first());
+            let fits = want.fits(&envelope) && (first || want.tag.is_some());
+            fits && !matching.is_wanted(envelope, true)
+        })
+    }
+
+    /// Sends the parked message back, if it is one of this peer's.
+    pub(super) fn unpark(&mut self, rank: WorldRank) {
+        let parked = self
+            .parked
+            .take_if(|parked| parked.message.envelope.source == rank);
+        if let Some(parked) = parked
+            && let Body::Offered(offered) = parked.message.body
+        {
+            self.send_back(rank, offered.sender);
+        }
+    }
+
+    /// Sends the parked message back.
+    pub(super) fn unpark_any(&mut self) {
+        if let Some(parked) = &self.parked {
+            self.unpark(parked.message.envelope.source);
+        }
+    }
+
+    /// Drops the parked message if its sender withdraws it. Returns true if that was the one.
+    pub(super) fn withdraw_parked(&mut self, rank: WorldRank, sender: OpId) -> bool {
+        let is_it = |message: &Message| {
+            message.envelope.source == rank
+                && matches!(&message.body, Body::Offered(offered) if offered.sender == sender)
+        };
+        let parked = self.parked.take_if(|parked| is_it(&parked.message));
+        if parked.is_some() {
+            self.seeker.resolved(rank);
+        }
+        parked.is_some()
+    }
+
+    fn send_back(&mut self, rank: WorldRank, sender: OpId) {
+        self.seeker.resolved(rank);
+        if self.peers.down(rank).is_none() {
+            self.tell(rank, Kind::Back, sender, wire::OK);
+        }
+    }
+
+    /// Reports that a message out of turn was matched, so that the queue at its sender may advance.
+    pub(super) fn meet(&mut self, rank: WorldRank, sender: OpId) {
+        self.seeker.resolved(rank);
+        self.tell(rank, Kind::Met, sender, wire::OK);
+    }
+
+    /// Forgets a peer from which nothing comes any more.
+    pub(super) fn forget_sought(&mut self, rank: WorldRank) {
+        self.parked
+            .take_if(|parked| parked.message.envelope.source == rank);
+        self.seeker.forget(rank);
+    }
+}
+
+/// Calls at the sender.
+impl Core {
+    pub(super) fn handle_seek(&mut self, rank: WorldRank, header: &Line) {
+        let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
+        let line = &mut self.peers.contact(rank).sends;
+        let (item, first) = match line.seek(header.ctx, tag) {
+            Sought::Found { item, first } => (item, first),
+            Sought::Out(item) => return self.tell(rank, Kind::First, item, wire::OK),
+            Sought::Nothing => return,
+        };
+        let Some(slot) = self.ops.get(item) else {
+            return;
+        };
+        slot.life = Life::Offered;
+        self.offers += 1;
+        self.wanted.push(Wanted::Answer { op: item, first });
+    }
+
+    /// Cancels an offer out of turn that was not made yet. Returns true if there was one.
+    pub(super) fn take_unanswered(&mut self, op: OpId) -> bool {
+        let before = self.wanted.len();
+        let is_it = |wanted: &Wanted| matches!(wanted, Wanted::Answer { op: it, .. } if *it == op);
+        self.wanted.retain(|wanted| !is_it(wanted));
+        self.wanted.len() < before
+    }
+
+    /// Handles the report that one of our messages was matched out of turn.
+    pub(super) fn handle_met(&mut self, rank: WorldRank, op: OpId) {
+        let Some(about) = self.about_to(rank, op) else {
+            return;
+        };
+        let line = &mut self.peers.contact(rank).sends;
+        let news = line.met(op, about.ctx, about.tag.unwrap_or(0));
+        self.tell_held(rank, &news);
+        self.peers.mark(rank);
+    }
+
+    /// Handles the return of a sought message that the receiver does not want any more.
+    pub(super) fn handle_back(&mut self, rank: WorldRank, op: OpId) {
+        let Some(about) = self.about_to(rank, op) else {
+            return;
+        };
+        let (ctx, tag) = (about.ctx, about.tag.unwrap_or(0));
+        let slot = self.ops.live(op);
+        let line = &mut self.peers.contact(rank).sends;
+        let news = match slot.life {
+            Life::Offered => {
+                let Some(news) = line.back(op, ctx, tag) else {
+                    return;
+                };
+                slot.life = Life::Queued;
+                self.offers -= 1;
+                news
+            }
+            // The receiver does not have it any more, so it is withdrawn. The answer to our request will find nothing.
+            Life::Withdrawing if line.is_out(op, ctx, tag) => {
+                let (why, news) = (slot.take_why(), line.met(op, ctx, tag));
+                if let Some(why) = why {
+                    self.land(op, Err(why));
+                }
+                news
+            }
+            _ => return,
+        };
+        self.tell_held(rank, &news);
+        self.peers.mark(rank);
+    }
+
+    fn about_to(&mut self, rank: WorldRank, op: OpId) -> Option<About> {
+        let about = self.ops.get(op)?.about;
+        (about.peer == Some(rank)).then_some(about)
+    }
+
+    pub(super) fn tell_held(&mut self, rank: WorldRank, news: &[Held]) {
+        for held in news {
+            self.peers
+                .control(rank, &Line::held(held.ctx, held.tag, held.first));
+        }
+    }
+}
+
+impl Engine {
+    /// Offers a message out of turn.
+    pub(super) fn answer(&mut self, op: OpId, first: bool) {
+        let Some(slot) = self.core.ops.get(op) else {
+            return;
+        };
+        // The send may have failed since, together with the peer. Then the application has its buffer again.
+        let Some(to) = slot
+            .about
+            .peer
+            .filter(|_| matches!(slot.life, Life::Offered))
+        else {
+            return;
+        };
+        let mut header = self.offer_header(op);
+        header.base.kind = Kind::Sought as u8;
+        header.modes |= if first { MODE_FIRST } else { 0 };
+        let peer = self.core.peers.contact(to);
+        peer.control.push_back(Frame::new(&header));
+        self.core.peers.mark(to);
+    }
+}

@@ -1,0 +1,419 @@
+//! Describes in words what two ranks called that disagree, for the errors on all ranks.
+//!
+//! A running collective knows only its signature and its source line. The words for a signature were recorded when its program
+//! was made, so words cost a collective nothing. When two ranks disagree, each sends its neighbors the words for its call. Ranks
+//! pass the words on, behind the news of the mismatch. An error waits for the words of both ranks, unless one of them is down.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::Location,
+    task::{Poll, Waker},
+};
+
+use super::collective_registry::Why;
+use crate::{
+    buffer::TypeSig,
+    engine::Core,
+    group::WorldRank,
+    proto::collective_id::CollectiveId,
+    proto::wire::{self, Base, Kind, Words},
+};
+
+/// Maximum number of signatures whose words are kept. The cache of programs holds fewer programs.
+const KNOWN_MAX: usize = 1 << 10;
+
+/// Maximum number of calls whose words are kept, for the few communicators on which ranks disagree.
+const SAID_MAX: usize = 64;
+
+/// Words of a rank that closes and has called no collective where another rank has.
+const NOTHING: &str = "no further collective";
+
+/// Maximum size of a communicator whose members are all notified by a rank that leaves because of a mismatch.
+const TOLD_MAX: usize = 64;
+
+/// Maximum bytes of one call's words.
+const LEN_MAX: usize = wire::WORDS_PARTS * wire::WORDS_LEN;
+
+/// Maximum number of pairs kept for one collective. Errors name one of them.
+const PAIRS_MAX: usize = 16;
+
+/// Two ranks of the world, the lower one first.
+type Pair = [WorldRank; 2];
+
+/// Two ranks, and what they called.
+type Disagreement = (Pair, Option<Box<[String; 2]>>);
+
+/// Words for signatures, and for the calls of ranks that disagree.
+pub(super) struct Known {
+    /// Words for collectives, by signature.
+    named: BTreeMap<u64, Box<str>>,
+    /// The pairs of world ranks that disagree in one collective. Several ranks may each see another pair.
+    pairs: BTreeMap<CollectiveId, BTreeSet<Pair>>,
+    /// Words for calls of ranks that disagree, by collective and world rank.
+    said: BTreeMap<(CollectiveId, WorldRank), Said>,
+    /// Futures that wait for words.
+    wakers: Vec<Waker>,
+}
+
+/// Words that a rank has sent for its call.
+#[derive(Default)]
+struct Said {
+    parts: [Option<Box<[u8]>>; wire::WORDS_PARTS],
+    /// The complete text.
+    whole: Option<Box<str>>,
+}
+
+impl Known {
+    pub(super) const fn new() -> Self {
+        Self {
+            named: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            said: BTreeMap::new(),
+            wakers: Vec::new(),
+        }
+    }
+
+    /// Records that two ranks disagree in a collective. Returns true if that was not known, and there is room for it.
+    fn note(&mut self, key: CollectiveId, pair: Pair) -> bool {
+        // No pair is evicted: as a new one it would be sent to the neighbors again, and come back from them.
+        let is_full = self.pairs.len() >= SAID_MAX && !self.pairs.contains_key(&key);
+        if is_full {
+            return false;
+        }
+        let pairs = self.pairs.entry(key).or_default();
+        pairs.len() < PAIRS_MAX && pairs.insert(pair)
+    }
+
+    /// Returns the pairs that disagree in a collective.
+    fn pairs(&self, key: CollectiveId) -> impl Iterator<Item = Pair> {
+        self.pairs.get(&key).into_iter().flatten().copied()
+    }
+
+    /// Returns true if a rank disagrees with another one in a collective.
+    fn is_asked(&self, key: CollectiveId, rank: WorldRank) -> bool {
+        self.pairs(key).any(|pair| pair.contains(&rank))
+    }
+
+    fn whole(&self, key: CollectiveId, rank: WorldRank) -> Option<&str> {
+        self.said.get(&(key, rank))?.whole.as_deref()
+    }
+
+    fn place(&mut self, key: CollectiveId, rank: WorldRank) -> Option<&mut Said> {
+        let is_full = self.said.len() >= SAID_MAX;
+        if is_full && !self.said.contains_key(&(key, rank)) {
+            return None;
+        }
+        Some(self.said.entry((key, rank)).or_default())
+    }
+
+    /// Returns the words for collectives of this signature.
+    fn name(&self, sig: u64) -> &str {
+        self.named.get(&sig).map_or("a collective", |name| name)
+    }
+}
+
+impl Said {
+    /// Adds a part. Returns true if it was the last one missing.
+    fn take(&mut self, header: &Words) -> bool {
+        let (part, parts, len) = (header.part, header.parts, header.len);
+        let (part, parts, len) = (usize::from(part), usize::from(parts), usize::from(len));
+        let is_sound = part < parts && parts <= self.parts.len() && len <= header.text.len();
+        if !is_sound || self.whole.is_some() {
+            return false;
+        }
+        self.parts[part].get_or_insert_with(|| header.text[..len].into());
+        let parts = &self.parts[..parts];
+        if parts.iter().any(Option::is_none) {
+            return false;
+        }
+        let bytes: Vec<u8> = parts.iter().flatten().flatten().copied().collect();
+        // The text may be printed to a terminal, so remove control characters.
+        let text = String::from_utf8_lossy(&bytes);
+        self.whole = Some(text.replace(char::is_control, " ").into());
+        true
+    }
+}
+
+impl Core {
+    /// Records the words for collectives of this signature, for errors of ranks that disagree.
+    #[cold]
+    pub(crate) fn name_signature(&mut self, sig: u64, words: impl FnOnce() -> String) {
+        let named = &mut self.programs.words.named;
+        if named.contains_key(&sig) {
+            return;
+        }
+        if named.len() + 1 >= KNOWN_MAX {
+            named.clear();
+        }
+        let (listed, words) = (TypeSig(sig).and(super::BY_LISTS).0, words());
+        named.insert(listed, words.as_str().into());
+        named.insert(sig, words.into());
+    }
+
+    /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the words for both calls as
+    /// far as they are known.
+    pub(super) fn note_pair(&mut self, key: CollectiveId, pair: Pair, is_new: bool) {
+        let first = self.programs.calls.revoked_from(key.context);
+        let is_first = first.is_some_and(|(tag, _)| tag == key.sequence);
+        let is_noted = is_first && self.programs.words.note(key, pair);
+        if is_new || is_noted {
+            // Before the words: neighbors believe only those of ranks that they know to disagree.
+            self.spread(key, Why::Mismatch(pair[0], pair[1]));
+        }
+        if is_noted {
+            self.pass_on(key, pair[0]);
+            self.pass_on(key, pair[1]);
+            self.say_own(key);
+            self.wake_for_words();
+        }
+    }
+
+    /// Tells the neighbors what this rank has called, if it is one of two that disagree and has not said so before.
+    pub(super) fn say_own(&mut self, key: CollectiveId) {
+        let me = self.programs.me;
+        let words = &self.programs.words;
+        if !words.is_asked(key, me) || words.whole(key, me).is_some() {
+            return;
+        }
+        let text = match self.called(key) {
+            Some((sig, at)) => format!("{} at {at}", self.programs.words.name(sig)),
+            None if self.programs.compared.is_closing() => NOTHING.to_owned(),
+            None => return,
+        };
+        if let Some(said) = self.programs.words.place(key, me) {
+            said.whole = Some(shortened(&text).into());
+            self.pass_on(key, me);
+        }
+    }
+
+    /// Returns the signature and the source line of a collective that this rank has called.
+    pub(super) fn called(
+        &mut self,
+        key: CollectiveId,
+    ) -> Option<(u64, &'static Location<'static>)> {
+        if let Some(running) = self.programs.calls.running(key) {
+            let run = self.programs.get(running.run)?;
+            return Some((running.sig, run.about.at));
+        }
+        self.programs.calls.over(key)
+    }
+
+    /// Sends the words for a rank's call to the neighbors.
+    fn pass_on(&mut self, key: CollectiveId, rank: WorldRank) {
+        if let Some(group) = self.group_of(key.context) {
+            let neighbors = super::fail::neighbours(&group, self.programs.me);
+            self.say_to(neighbors, key, rank);
+            self.wake_for_words();
+        }
+    }
+
+    /// Sends the words for a rank's call to `peers`, if they are known.
+    fn say_to(
+        &mut self,
+        peers: impl IntoIterator<Item = WorldRank> + Clone,
+        key: CollectiveId,
+        rank: WorldRank,
+    ) {
+        let Some(text) = self.programs.words.whole(key, rank).map(str::to_owned) else {
+            return;
+        };
+        for header in Words::all(key, rank, text.as_bytes()) {
+            for peer in peers.clone() {
+                if self.peers.down(peer).is_none() {
+                    self.peers.control(peer, &header);
+                }
+            }
+        }
+    }
+
+    /// Notifies all members of small communicators of a mismatch, before this rank leaves because of it. A member that calls its
+    /// first collective later would otherwise only see that this rank has left.
+    pub(crate) fn tell_members_of_mismatch(&mut self) {
+        for (ctx, tag, [one, other]) in self.programs.calls.mismatches() {
+            let Some(group) = self.group_of(ctx) else {
+                continue;
+            };
+            if group.len() > TOLD_MAX {
+                continue;
+            }
+            let id = CollectiveId::new(ctx, tag);
+            let me = self.programs.me;
+            let others: Vec<WorldRank> = group.members().filter(|rank| *rank != me).collect();
+            for rank in &others {
+                if self.peers.down(*rank).is_none() {
+                    self.tell_revoked(*rank, ctx);
+                }
+            }
+            self.say_to(others.iter().copied(), id, one);
+            self.say_to(others.iter().copied(), id, other);
+        }
+    }
+
+    /// Handles a peer's words for a rank's call. Only members are believed, and only about ranks that disagree.
+    pub(in crate::engine) fn handle_words(&mut self, by: WorldRank, header: &Words) {
+        let key = CollectiveId::new(header.ctx, header.tag);
+        let rank = WorldRank(header.rank);
+        let group = self.group_of(key.context);
+        if group.is_none() && !self.has_left(key.context & !1) {
+            // This rank does not have the communicator yet. The words are used once it does.
+            let said = self.programs.words.place(key, rank);
+            said.map(|said| said.take(header));
+            return;
+        }
+        let is_member = group.is_some_and(|group| group.contains(by));
+        let is_asked = self.programs.words.is_asked(key, rank);
+        if !is_member || !is_asked || rank == self.programs.me {
+            return;
+        }
+        let said = self.programs.words.place(key, rank);
+        if said.is_some_and(|said| said.take(header)) {
+            self.pass_on(key, rank);
+        }
+    }
+
+    /// Wakes the futures that wait for words.
+    pub(super) fn wake_for_words(&mut self) {
+        let wakers = std::mem::take(&mut self.programs.words.wakers);
+        self.wakers.extend(wakers);
+    }
+
+    /// Waits for the words of two ranks that disagree on this communicator. Ready when no more words can arrive.
+    pub(crate) fn poll_words(&mut self, ctx: u32, waker: &Waker) -> Poll<()> {
+        if self.awaits_words(ctx) {
+            return self.wait_for_words(waker);
+        }
+        Poll::Ready(())
+    }
+
+    /// Registers this future to be woken when there is news of a mismatch.
+    pub(super) fn wait_for_words(&mut self, waker: &Waker) -> Poll<()> {
+        let wakers = &mut self.programs.words.wakers;
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    /// Returns true if a rank that disagrees with another one may still say what it called.
+    fn awaits_words(&self, ctx: u32) -> bool {
+        let Some((key, pair)) = self.named_pair(ctx) else {
+            return false;
+        };
+        let comes = |rank: &WorldRank| {
+            let is_known = self.programs.words.whole(key, *rank).is_some();
+            !is_known && *rank != self.programs.me && self.peers.down(*rank).is_none()
+        };
+        !self.ended && pair.iter().any(comes)
+    }
+
+    /// Returns the pair of ranks that errors name. A pair that can still say what it called comes before one of which a rank has
+    /// left.
+    fn named_pair(&self, ctx: u32) -> Option<(CollectiveId, Pair)> {
+        let (tag, Why::Mismatch(one, other)) = self.programs.calls.revoked_from(ctx)? else {
+            return None;
+        };
+        let (key, words) = (CollectiveId::new(ctx, tag), &self.programs.words);
+        let never_says = |rank: &WorldRank| {
+            self.peers.down(*rank).is_some() && words.whole(key, *rank).is_none()
+        };
+        let best = words
+            .pairs(key)
+            .min_by_key(|pair| (pair.iter().any(never_says), *pair));
+        Some((key, best.unwrap_or([one, other])))
+    }
+
+    /// Returns two ranks of the world that disagree on this communicator, and what they called as far as that is known.
+    pub(crate) fn disagreement(&self, ctx: u32) -> Option<Disagreement> {
+        let (key, pair) = self.named_pair(ctx)?;
+        let said = pair.map(|rank| self.programs.words.whole(key, rank));
+        let calls = said.iter().any(Option::is_some).then(|| {
+            let said = said.map(|said| said.unwrap_or_default().to_owned());
+            Box::new(said)
+        });
+        Some((pair, calls))
+    }
+}
+
+/// Shortens a text to [`LEN_MAX`] bytes. Cuts the middle, because the source line at the end says more than the counts there.
+fn shortened(text: &str) -> String {
+    if text.len() <= LEN_MAX {
+        return text.to_owned();
+    }
+    let front = text.floor_char_boundary(LEN_MAX / 3);
+    let rear = text.ceil_char_boundary(text.len() - (LEN_MAX / 2));
+    format!("{}…{}", &text[..front], &text[rear..])
+}
+
+impl Words {
+    /// Splits the words for a rank's call into messages.
+    fn all(id: CollectiveId, rank: WorldRank, text: &[u8]) -> impl Iterator<Item = Self> {
+        let parts = text.chunks(wire::WORDS_LEN).take(wire::WORDS_PARTS);
+        let count = parts.len();
+        parts.zip(0_u8..).map(move |(part, at)| {
+            let mut bytes = [0; wire::WORDS_LEN];
+            bytes[..part.len()].copy_from_slice(part);
+            Self {
+                base: Base::new(Kind::Words),
+                ctx: id.context,
+                tag: id.sequence,
+                rank: rank.0,
+                part: at,
+                parts: u8::try_from(count).unwrap_or(u8::MAX),
+                len: u8::try_from(part.len()).unwrap_or(u8::MAX),
+                zero: 0,
+                text: bytes,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CollectiveId, Said, Words, WorldRank, shortened, wire};
+
+    fn said(text: &str, order: impl Iterator<Item = usize>) -> Option<Box<str>> {
+        let parts: Vec<Words> =
+            Words::all(CollectiveId::new(3, 7), WorldRank(1), text.as_bytes()).collect();
+        let mut said = Said::default();
+        for at in order {
+            said.take(&parts[at % parts.len()]);
+        }
+        said.whole
+    }
+
+    #[test]
+    fn words_arrive_whole_in_any_order_and_more_than_once() {
+        let text = "all_reduce (3 f64, Sum) at src/main.rs:31:17, ".repeat(5);
+        let text = shortened(&text);
+        assert_eq!(
+            said(&text, [2, 0, 0, 1, 2, 3].into_iter()).as_deref(),
+            Some(&*text)
+        );
+        assert_eq!(said(&text, [2, 0].into_iter()), None);
+        assert_eq!(said("a\u{1b}[2Jb", 0..1).as_deref(), Some("a [2Jb"));
+    }
+
+    #[test]
+    fn what_is_too_long_keeps_its_end() {
+        let long = format!("gather_v ({}) at src/é.rs:7:1", "1, ".repeat(1_000));
+        let short = shortened(&long);
+        assert!(short.len() <= super::LEN_MAX, "{}", short.len());
+        assert!(short.starts_with("gather_v (1, ") && short.ends_with("at src/é.rs:7:1"));
+    }
+
+    #[test]
+    fn forged_parts_are_refused() {
+        let mut header = Words::all(CollectiveId::new(3, 7), WorldRank(1), b"barrier")
+            .next()
+            .expect("one part");
+        for (part, parts, len) in [(1, 1, 7), (0, 200, 7), (9, 200, 7), (0, 1, 255), (0, 0, 7)] {
+            (header.part, header.parts, header.len) = (part, parts, len);
+            let mut said = Said::default();
+            assert!(
+                !said.take(&header) && said.whole.is_none(),
+                "{part} {parts} {len}"
+            );
+        }
+        assert!(wire::WORDS_LEN <= usize::from(u8::MAX));
+    }
+}

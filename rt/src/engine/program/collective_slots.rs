@@ -1,0 +1,275 @@
+//! Cells of programs: a message in a cell may be for a program in progress, or show that a peer called another collective.
+//!
+//! A program that is not [quick](super::quick) any more, or never was, also checks the cells for its messages in every turn.
+
+use std::mem;
+
+use ripstop_fabric::driver::{CellName, Down, NamedSlots, Payload, Taken};
+
+use super::{News, RunCall, collective_registry::Why, run::By, run::Run};
+use crate::{
+    engine::{Core, Engine},
+    error::ErrorKind,
+    group::{Group, WorldRank},
+    ops::Life,
+    proto::collective_id::CollectiveId,
+};
+
+/// Most ranks of a communicator whose programs check cells. Each turn reads one cache line per rank.
+const RANKS_MAX: usize = 16;
+
+/// Turns per check of the cells of all ranks of a program. The other turns check only those for which it waits.
+const ALL_EVERY: u32 = 16;
+
+impl Engine {
+    /// Checks the cells for messages of programs in progress. Handles the deferred reports of peers after that.
+    #[inline(never)]
+    pub(in crate::engine) fn look_in_cells(&mut self) -> u32 {
+        let turns = &mut self.core.programs.looked;
+        *turns = turns.wrapping_add(1);
+        let all = turns.is_multiple_of(ALL_EVERY) || !self.core.programs.news.is_empty();
+        let runs = self.core.programs.runs.len();
+        let events = (0..runs).map(|index| self.look_for_run(index, all)).sum();
+        for news in mem::take(&mut self.core.programs.news) {
+            match news {
+                News::Down(rank, why) => self.core.lose(rank, why),
+                News::Over(rank, header) => self.core.is_through(rank, &header),
+            }
+        }
+        events
+    }
+
+    fn look_for_run(&mut self, index: usize, all: bool) -> u32 {
+        let Ok(index) = u32::try_from(index) else {
+            return 0;
+        };
+        let (mut events, mut rank) = (0, 0);
+        while let Some(run) = self.core.programs.get(index)
+            && run.looks
+            && run.failed.is_none()
+            && let Some(peer) = run.group().world_of(rank)
+        {
+            rank += 1;
+            if !all && run.awaits(peer).is_none() {
+                continue; // a message from there could only show that the peer calls another collective
+            }
+            let (name, sig) = (run.cell(), run.sig());
+            let slots = self.driver.named_slots();
+            if let Some(its) = slots.and_then(|slots| slots.peek_cell(peer, name)) {
+                events += u32::from(self.find_in_cell(index, peer, its == sig));
+            }
+        }
+        events
+    }
+
+    /// Takes a message that lies in a cell, if the program expects it now. Returns true if anything happened.
+    fn find_in_cell(&mut self, index: u32, peer: WorldRank, same_type: bool) -> bool {
+        let Some(run) = self.core.programs.get(index) else {
+            return false;
+        };
+        let name = run.cell();
+        let Some((at, by)) = run.awaits(peer).filter(|_| same_type) else {
+            if !same_type {
+                self.drop_cell(peer, name);
+                self.core.fail_mismatched(index, peer);
+            }
+            return !same_type; // otherwise the message is early
+        };
+        let posted = match by {
+            By::Op(op) => match self.core.ops.live(op).life {
+                Life::Posted(posted) => Some((op, posted)),
+                _ => return false,
+            },
+            By::Wait(_) | By::Job => None,
+        };
+        let programs = &mut self.core.programs;
+        let mut fill = |pieces: &[Payload<'_>]| {
+            let run = programs.get(index);
+            run.is_some_and(|run| run.fill(at, pieces))
+        };
+        let slots = self.driver.named_slots();
+        let taken = slots.and_then(|slots| slots.take_cell(peer, name, &mut fill));
+        let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
+        if !calm {
+            return true; // the program has failed
+        }
+        if let Some((op, posted)) = posted {
+            self.core.matching.unpost(posted);
+            self.core.release(op);
+        }
+        let filled = taken.is_some_and(|taken| taken.filled);
+        self.core.bring(index, peer, at, filled);
+        true
+    }
+
+    /// Takes a message from its cell, and drops it.
+    fn drop_cell(&mut self, peer: WorldRank, name: CellName) {
+        if let Some(slots) = self.driver.named_slots() {
+            slots.take_cell(peer, name, &mut |_| true);
+        }
+    }
+
+    /// Takes the message for a receive that begins from its cell. Returns true if there was one.
+    pub(super) fn take_from_cell(
+        &mut self,
+        run: &mut Run,
+        at: usize,
+        from: usize,
+    ) -> Result<bool, ErrorKind> {
+        let peer = run.world_of(from);
+        let name = run.cell();
+        let slots = if run.looks {
+            self.driver.named_slots()
+        } else {
+            None
+        };
+        let is_there = |slots: &&mut dyn NamedSlots| slots.peek_cell(peer, name) == Some(run.sig());
+        let Some(slots) = slots.filter(is_there) else {
+            return Ok(false);
+        };
+        let mut fill = |pieces: &[Payload<'_>]| run.fill(at, pieces);
+        let taken = slots.take_cell(peer, name, &mut fill);
+        let filled =
+            taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, peer, name));
+        if !filled {
+            let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
+            return Err(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)));
+        }
+        run.over(at);
+        Ok(true)
+    }
+
+    /// Returns true if a message for a program lies in a cell. No thread may sleep then.
+    pub(in crate::engine) fn has_cells_to_take(&mut self) -> bool {
+        if !self.core.programs.are_looking() {
+            return false;
+        }
+        let Self { driver, core, .. } = self;
+        let Some(slots) = driver.named_slots() else {
+            return false;
+        };
+        let runs = core.programs.runs.iter().flatten();
+        runs.filter(|run| run.looks && run.failed.is_none())
+            .any(|run| {
+                let mut peers = run.group().members();
+                peers.any(|peer| match slots.peek_cell(peer, run.cell()) {
+                    Some(sig) => sig != run.sig() || run.awaits(peer).is_some(),
+                    None => false,
+                })
+            })
+    }
+
+    /// Returns true if a collective may continue with this message of a peer. A message that has overtaken others may show that
+    /// the peer called another collective before.
+    #[inline]
+    pub(super) fn is_calm_behind(
+        &mut self,
+        taken: &Taken,
+        from: WorldRank,
+        name: CellName,
+    ) -> bool {
+        !taken.overtook || self.find_no_strays(from, name)
+    }
+
+    /// Removes a peer's messages for collectives that are complete here. They show that the peer called others, unless those
+    /// collectives had failed. Returns true if `name` is not revoked as a result.
+    #[cold]
+    fn find_no_strays(&mut self, from: WorldRank, name: CellName) -> bool {
+        let slots = self.driver.named_slots();
+        let names = slots.map_or_else(Vec::new, |slots| slots.cells_from(from));
+        let over = |name: &&CellName| {
+            self.core
+                .programs
+                .calls
+                .is_over(CollectiveId::new(name.ctx, name.tag))
+        };
+        let strays: Vec<CellName> = names.iter().filter(over).copied().collect();
+        for stray in strays {
+            self.drop_cell(from, stray);
+            if !self.core.has_failed(stray) {
+                let me = self.core.programs.me;
+                let why = Why::Mismatch(from.min(me), from.max(me));
+                self.core
+                    .revoke(CollectiveId::new(stray.ctx, stray.tag), why);
+            }
+        }
+        let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
+        revoked.is_none()
+    }
+
+    /// Checks for stray messages before a collective completes. One of its messages may have come another way and have passed a
+    /// message in a cell, which shows that its sender called another collective before. Returns the error in that case.
+    pub(in crate::engine) fn look_behind(
+        &mut self,
+        id: CollectiveId,
+        group: &Group,
+    ) -> Option<ErrorKind> {
+        if !self.core.cells || group.len() > RANKS_MAX {
+            return None;
+        }
+        let name = CellName {
+            ctx: id.context,
+            tag: id.sequence,
+        };
+        let stray = |engine: &mut Self, peer: &WorldRank| {
+            let slots = engine.driver.named_slots();
+            slots.is_some_and(|slots| slots.are_cells_behind(*peer))
+                && !engine.find_no_strays(*peer, name)
+        };
+        let peer = group.members().find(|peer| stray(self, peer))?;
+        let revoked = self
+            .core
+            .programs
+            .revoked_kind(id.context, Some(id.sequence));
+        Some(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)))
+    }
+}
+
+impl Core {
+    /// Returns true if messages of a program may lie in cells.
+    pub(super) fn may_look(&self, call: &RunCall) -> bool {
+        let by_lists = call.offload && self.programs.lists;
+        self.cells && !by_lists && call.group.len() <= RANKS_MAX
+    }
+
+    /// Returns true if a completed collective is known to have failed, or must have because this rank has left the communicator.
+    fn has_failed(&self, name: CellName) -> bool {
+        let revoked = self.programs.revoked_kind(name.ctx, Some(name.tag));
+        revoked.is_some() || self.members(name.ctx).is_none()
+    }
+
+    /// Completes a receive with a message from a cell, or fails the program if the message did not fit.
+    fn bring(&mut self, index: u32, peer: WorldRank, at: usize, filled: bool) {
+        let Some(run) = self.programs.get(index) else {
+            return;
+        };
+        run.landed(at);
+        if !filled {
+            return self.fail_mismatched(index, peer);
+        }
+        run.over(at);
+        if run.is_watched() {
+            self.show_landed(index, at);
+        }
+        self.programs.stir(index);
+    }
+
+    /// Handles a peer that is down. What it left in cells is looked for first.
+    pub(in crate::engine) fn hear_of_end(&mut self, rank: WorldRank, why: Down) {
+        if self.programs.are_looking() {
+            self.programs.news.push(News::Down(rank, why));
+        } else {
+            self.lose(rank, why);
+        }
+    }
+}
+
+impl Run {
+    fn cell(&self) -> CellName {
+        let CollectiveId { context, sequence } = self.key();
+        CellName {
+            ctx: context,
+            tag: sequence,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Collectives that are not programs: creating a communicator or a window, in which ranks agree by plain messages.
+//!
+//! For a rank that runs a program in the same place, they are another program that does not match.
+
+use std::collections::BTreeSet;
+
+use super::collective_registry::{Why, is_before};
+use crate::{
+    engine::{Core, Engine},
+    error::ErrorKind,
+    group::WorldRank,
+    proto::collective_id::CollectiveId,
+    proto::{
+        matching::Want,
+        wire::{Ask, Kind},
+    },
+};
+
+impl Engine {
+    /// Ends an agreement. Returns an error if a member called another collective before, so that the agreement does not count.
+    pub(crate) fn end_agreement(&mut self, key: CollectiveId) -> Option<ErrorKind> {
+        let group = self.core.members(key.context)?.clone();
+        self.look_behind(key, &group)
+    }
+
+    /// Fails an agreement: notifies all members, and allows no later collective on the communicator.
+    pub(crate) fn give_up_agreement(&mut self, key: CollectiveId, kind: &ErrorKind) {
+        let why = Why::of(kind, self.core.programs.me);
+        self.core.revoke(key, why);
+        self.core.programs.calls.was_told(key); // by the error it returns
+        self.flush();
+    }
+}
+
+impl Core {
+    /// Returns the error of an agreement on a communicator with no more collectives, as for any
+    /// [call](super::calls::Calls::tell_why).
+    pub(crate) fn why_revoked(&mut self, key: CollectiveId) -> Option<ErrorKind> {
+        let kind = self.programs.calls.revoked_kind(key)?;
+        Some(self.programs.calls.tell_why(key, kind))
+    }
+
+    /// Checks an agreement that is about to begin. Returns an error if there are no more collectives, or if another rank has
+    /// asked for a program in this place.
+    pub(crate) fn begin_agreement(&mut self, key: CollectiveId) -> Option<ErrorKind> {
+        if let Some(kind) = self.programs.calls.revoked_kind(key) {
+            return Some(kind);
+        }
+        if !self.programs.calls.any_asked() {
+            return None;
+        }
+        let stranger = self.programs.calls.stranger(key, NO_PROGRAM)?;
+        self.programs.calls.forget_asked(key);
+        let is_member = self
+            .members(key.context)
+            .is_some_and(|group| group.contains(stranger));
+        is_member.then(|| self.mismatch_with(stranger))
+    }
+
+    /// Records that this rank begins an agreement.
+    pub(crate) fn agree_in(&mut self, key: CollectiveId) {
+        self.programs.calls.agreeing.push(key);
+    }
+
+    /// Records that an agreement has ended.
+    pub(crate) fn agree_no_more(&mut self, key: CollectiveId) {
+        let agreeing = &mut self.programs.calls.agreeing;
+        if let Some(at) = agreeing.iter().position(|its| *its == key) {
+            agreeing.swap_remove(at);
+            self.programs
+                .calls
+                .makers_asked
+                .retain(|(_, its)| *its != key);
+            self.end_doubt();
+        }
+    }
+
+    /// Returns true if this rank is creating a communicator or a window.
+    pub(super) fn is_making(&self) -> bool {
+        !self.programs.calls.agreeing.is_empty()
+    }
+
+    /// Asks the peers whose messages this rank needs in order to create a communicator or a window. If `once`, skips peers that
+    /// were asked before. Returns true if any peer was asked.
+    pub(super) fn ask_makers(&mut self, once: bool) -> bool {
+        if !self.is_making() {
+            return false;
+        }
+        let agreeing = &self.programs.calls.agreeing;
+        let awaited = self.matching.wanted().filter_map(|want| {
+            let key = CollectiveId::new(want.ctx, want.tag?);
+            agreeing.contains(&key).then_some((want.source?, key))
+        });
+        let awaited: BTreeSet<(WorldRank, CollectiveId)> = awaited.collect();
+        let mut asked = false;
+        for (rank, key) in awaited {
+            let before = &mut self.programs.calls.makers_asked;
+            let is_new = !before.contains(&(rank, key));
+            if is_new {
+                before.push((rank, key));
+            }
+            if (is_new || !once) && self.peers.down(rank).is_none() {
+                self.peers
+                    .control(rank, &Ask::new(Kind::Ask, key, NO_PROGRAM));
+                asked = true;
+            }
+        }
+        asked
+    }
+
+    /// Handles the answer of a peer that has completed, or will never begin, a collective in which this rank creates a
+    /// communicator or a window. All its messages have come, so the receives that still wait for it fail.
+    pub(super) fn end_maker(&mut self, rank: WorldRank, header: &Ask) {
+        let key = CollectiveId::new(header.ctx, header.tag);
+        if !self.programs.calls.agreeing.contains(&key) {
+            return;
+        }
+        let never_comes = |want: &Want| {
+            want.ctx == key.context && want.tag == Some(key.sequence) && want.source == Some(rank)
+        };
+        for op in self.matching.drain_posted(never_comes) {
+            let kind = match header.sig {
+                NO_PROGRAM => ErrorKind::PeerFinished {
+                    rank: rank.0 as usize,
+                },
+                _ => self.mismatch_with(rank),
+            };
+            self.land(op, Err(kind));
+        }
+    }
+
+    /// Returns true if this rank is still in an agreement in an earlier place. Then it must not ask about later places, because
+    /// peers there would conclude that it had passed the earlier one.
+    pub(crate) fn agrees_before(&self, id: CollectiveId) -> bool {
+        let agreeing = &self.programs.calls.agreeing;
+        agreeing
+            .iter()
+            .any(|its| its.context == id.context && is_before(its.sequence, id.sequence))
+    }
+
+    /// Returns the first place in which this rank agrees in vain, after a peer was found to wait for it in a program at `tag`. It
+    /// is the same place, or an earlier one where this rank waits for that peer, whose messages come in order.
+    pub(super) fn agrees_in_vain(&self, id: CollectiveId, rank: WorldRank) -> Option<u32> {
+        self.members(id.context)
+            .filter(|group| group.contains(rank))?;
+        let of_ctx = self.matching.wanted().filter(|want| want.ctx == id.context);
+        let in_vain = of_ctx.filter_map(|want| {
+            // A receive of a program may well wait: the peer may be in both programs, and have nothing to send in the earlier
+            // one.
+            let its = want.tag.filter(|tag| {
+                self.programs
+                    .calls
+                    .running(CollectiveId::new(id.context, *tag))
+                    .is_none()
+            })?;
+            let earlier = is_before(its, id.sequence) && want.source == Some(rank);
+            (its == id.sequence || earlier).then_some(its)
+        });
+        in_vain.reduce(|first, its| if is_before(its, first) { its } else { first })
+    }
+}
+
+/// Signature of a collective that is not a program.
+pub(super) const NO_PROGRAM: u64 = 0;

@@ -1,0 +1,495 @@
+//! Programs that the adapter carries out by itself, as task lists.
+//!
+//! When a program's [slot](super::slots) is free, the program is lowered to lists and the first two are posted. When one of them
+//! has begun, the next one is posted. The host is woken for that, for its own steps and for the end. Its own steps are the
+//! reductions, except short rows of integers if the adapter combines those.
+//!
+//! A program that fails is cancelled. Peers may still be allowed to put, so the buffers are returned only when they report that
+//! they put no more.
+
+use std::{collections::BTreeSet, io};
+
+use ripstop_fabric::driver::{Down, Driver, Failure, Token};
+
+use super::{
+    Run, State,
+    collective_registry::{Why, is_before},
+    task_list_slots::{Lot, TaskListSlotId, slots_of},
+    quiesce::Still,
+};
+use crate::{
+    engine::{Core, Engine, Wanted, send::down_kind},
+    error::ErrorKind,
+    group::{Group, WorldRank},
+    offload::{
+        Action,
+        task_lists::{Code, Duties, End, FAMILIES, Posted},
+    },
+    proto::collective_id::CollectiveId,
+    proto::wire,
+};
+
+/// State of a program that runs by lists.
+pub(super) struct Listed {
+    pub(super) serial: u32,
+    pub(super) slot: TaskListSlotId,
+    /// Posted lists; `None` while the program waits for its slot.
+    pub(super) posted: Option<Posted>,
+    /// Work of the host that may begin.
+    pub(super) duties: Duties,
+    /// True if receives are counted one by one, so that the future can watch them.
+    pub(super) tells: bool,
+    pub(super) over: bool,
+    /// Peer that had no place for our puts. It has called another collective, or has failed and will say why.
+    pub(super) stranger: Option<WorldRank>,
+    /// True if a put found no place, and it is not known yet at which peer or why.
+    homeless: bool,
+    /// Peers that have completed the program, and had said so before they were asked last.
+    through: BTreeSet<WorldRank>,
+    /// Peers that have said so since.
+    pub(super) said_through: BTreeSet<WorldRank>,
+    /// Set once the lists are cancelled: which families of them are no longer in progress.
+    pub(super) ending: Option<[bool; FAMILIES.len()]>,
+    /// State of the exchange before its memory is closed.
+    pub(super) still: Still,
+}
+
+/// Report of the driver about a program.
+pub(in crate::engine) enum Heard {
+    Reached,
+    Triggered,
+    Failed(Failure),
+}
+
+/// Returns the most tasks of a list on this driver, or 0 if programs run by messages. Half of the driver's capacity, so that two
+/// lists fit.
+pub(in crate::engine) fn list_max(driver: &mut dyn Driver) -> usize {
+    let reaches_all = driver.event_counters().is_some() && driver.caps().any_memory.is_ok();
+    let limits = driver.task_lists().map(|lists| lists.list_limits());
+    let most = limits.unwrap_or_default().triggered_max;
+    if reaches_all && most >= TRIGGERED_MIN {
+        most / 2
+    } else {
+        0
+    }
+}
+
+/// Least capacity of a driver: two lists that each hold any four steps in a row.
+const TRIGGERED_MIN: usize = 8;
+
+/// Bit that marks tokens of programs. Tokens of windows and operations never become that large.
+pub(super) const TOKENS: u64 = 1 << 62;
+
+pub(in crate::engine) const fn is_token(token: Token) -> bool {
+    token.0 & TOKENS != 0
+}
+
+impl Listed {
+    pub(super) fn is_over(&self, failed: bool) -> bool {
+        let untouched = self.posted.is_none() || self.still.is_there();
+        self.over || failed && self.puts_no_more() && untouched
+    }
+
+    /// Returns true if this rank puts no more for the program, assuming that it has failed.
+    pub(super) fn puts_no_more(&self) -> bool {
+        let ended = self
+            .ending
+            .is_some_and(|ended| ended.iter().all(|over| *over));
+        self.over || self.posted.is_none() || ended
+    }
+
+    /// Reports the completed receives from now on.
+    pub(super) fn tell_landed(&mut self, driver: &mut dyn Driver) {
+        if let Some(posted) = &mut self.posted {
+            posted.tell(driver);
+        }
+    }
+
+    /// Returns true if the driver may still access the program's memory.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.posted.is_some() && !self.is_over(true)
+    }
+}
+
+impl State {
+    /// Creates the state of a program that will run by lists.
+    pub(super) fn list(&mut self, id: CollectiveId, size: usize, tells: bool) -> Box<Listed> {
+        self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 2);
+        Box::new(Listed {
+            serial: self.serial,
+            slot: TaskListSlotId::of(id, size),
+            posted: None,
+            duties: Duties::default(),
+            tells,
+            over: false,
+            stranger: None,
+            homeless: false,
+            through: BTreeSet::new(),
+            said_through: BTreeSet::new(),
+            ending: None,
+            still: Still::default(),
+        })
+    }
+
+    /// Returns the state of a program in progress, if it runs by lists.
+    pub(super) fn listed(&mut self, index: u32) -> Option<&mut Listed> {
+        self.get(index)?.listed.as_deref_mut()
+    }
+
+    fn of_token(&self, token: Token) -> Option<u32> {
+        let is_it = |run: &Run| {
+            let listed = run.listed.as_ref();
+            listed.is_some_and(|listed| u64::from(listed.serial) == (token.0 & !TOKENS) >> 32)
+        };
+        let mut runs = (0..).zip(&self.runs);
+        let found = runs.find(|(_, run)| run.as_deref().is_some_and(is_it));
+        found.map(|(index, _)| index)
+    }
+}
+
+impl Engine {
+    /// Advances a program that has not failed. Returns an error if that is impossible.
+    pub(super) fn go_on_listed(&mut self, index: u32, run: &mut Run) -> Option<ErrorKind> {
+        let listed = run.listed.as_mut()?;
+        if listed.posted.is_none() && !listed.over {
+            match self.take_slot(index, run) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(ErrorKind::Transport(error)),
+            }
+        }
+        self.do_due(index, run);
+        None
+    }
+
+    /// Does the steps of the host that may begin.
+    fn do_due(&mut self, index: u32, run: &mut Run) {
+        while let Some(listed) = run.listed.as_mut()
+            && let Some(&step) = listed.duties.steps.front()
+            && let Some(posted) = &listed.posted
+        {
+            let (action, end) = (posted.action(step), posted.end_of(step));
+            if matches!(action, Action::Reduce { .. }) && run.reducer.is_none() {
+                return; // another reduction is in progress
+            }
+            listed.duties.steps.pop_front();
+            if run.work_now(&action) {
+                self.core.count_own(end);
+            } else {
+                self.begin_job(index, run, step);
+            }
+        }
+    }
+
+    /// Cancels the lists of a program that has failed, so that no further task begins.
+    pub(super) fn take_back(&mut self, run: &mut Run) {
+        if let Some(listed) = run.listed.as_mut()
+            && let Some(posted) = listed.posted.as_mut()
+            && listed.ending.is_none()
+        {
+            posted.cancel(&mut *self.driver);
+            listed.ending = Some([false; FAMILIES.len()]);
+        }
+    }
+
+    /// Handles a report of the driver about a program.
+    pub(super) fn listen(&mut self, token: Token, heard: Heard) {
+        let Some(index) = self.core.programs.of_token(token) else {
+            return; // the program has ended
+        };
+        let Some(mut run) = self.core.programs.runs[index as usize].take() else {
+            return;
+        };
+        let code = Code::unpack(wire::low_half(token.0));
+        let refused = match heard {
+            Heard::Failed(why) => self.hear_failure(&mut run, code, why),
+            Heard::Reached | Heard::Triggered => self.hear(&mut run, code),
+        };
+        self.core.programs.runs[index as usize] = Some(run);
+        if let Some(kind) = refused {
+            self.core.fail(index, kind);
+        }
+        self.go_on(index);
+    }
+
+    /// Handles progress of the lists. Returns the error if the program fails.
+    fn hear(&mut self, run: &mut Run, code: Code) -> Option<ErrorKind> {
+        let under_way = |listed: &&mut Box<Listed>| listed.ending.is_none() && !listed.over;
+        let listed = run.listed.as_mut().filter(under_way)?;
+        let lot = self.core.programs.slots.get(&listed.slot)?;
+        let posted = listed.posted.as_mut()?;
+        let (driver, slot) = (&mut *self.driver, &lot.slot);
+        let duties = &mut listed.duties;
+        match code {
+            Code::List(list) => posted.begun(driver, slot, list, duties),
+            Code::Held | Code::Single => posted.post_held(driver, slot, duties),
+            Code::Told(nth) => {
+                posted.heard(code, duties);
+                let waker = self.core.ops.live(run.buffers).waker.take();
+                self.core.wakers.extend(waker);
+                run.landed
+                    .iter_mut()
+                    .for_each(|landed| landed.extend(posted.told(nth)));
+            }
+            Code::Step(_) | Code::Spread(_) | Code::End => posted.heard(code, duties),
+        }
+        let end = posted.end(driver);
+        listed.over = end == End::Well;
+        self.core.count_for(listed);
+        (end == End::Overcounted).then(overcounted)
+    }
+
+    /// Handles the end of cancelled lists, whether we cancelled them or a task has failed. Returns the error of the program, if
+    /// it is known now.
+    fn hear_failure(&mut self, run: &mut Run, code: Code, why: Failure) -> Option<ErrorKind> {
+        let first = run
+            .listed
+            .as_ref()
+            .is_some_and(|listed| listed.ending.is_none());
+        self.take_back(run);
+        let (key, sig) = (run.key(), run.sig());
+        let listed = run.listed.as_mut()?;
+        if let (Some(ended), Some(family)) = (&mut listed.ending, code.family()) {
+            ended[family] = true;
+        }
+        if listed.puts_no_more() {
+            self.core.tell_still(key, sig, listed);
+        }
+        let lot = self.core.programs.slots.get(&listed.slot)?;
+        let posted = listed.posted.as_ref().filter(|_| first)?;
+        match why {
+            Failure::Unmatched | Failure::BadRange => {
+                run.asked = false;
+                let stranger = posted.stranger(&lot.slot);
+                let Some(stranger) = stranger.and_then(|peer| run.group.world_of(peer)) else {
+                    // A peer has closed its memory, and will say why unless it has failed.
+                    listed.homeless = true;
+                    return (!self.core.hears_in_order()).then(homeless);
+                };
+                listed.stranger = Some(stranger);
+                let waits = self.core.doubts(stranger, key, sig);
+                (!waits).then(|| self.core.mismatch_with(stranger))
+            }
+            // If the peer is not known to be down yet, the driver will report it after this.
+            Failure::PeerDown => self.core.first_down(&run.group),
+            Failure::Transport(error) => Some(ErrorKind::Transport(error)),
+            _ => None,
+        }
+    }
+
+    /// Notifies the ranks that have allowed us to send what we will not send, before the driver closes.
+    pub(in crate::engine) fn turn_invitations_down(&mut self) {
+        let core = &mut self.core;
+        if core.programs.slots.is_empty() {
+            return;
+        }
+        let slots = std::mem::take(&mut core.programs.slots);
+        // Remove the names before the check, so that a rank that comes after it finds no slot.
+        slots.values().for_each(|lot| core.unname(lot));
+        self.flush();
+        for (id, lot) in slots {
+            self.core.turn_down(id, &lot);
+        }
+        self.flush();
+    }
+}
+
+impl Core {
+    /// Adds to the counters that the host has to add to.
+    pub(super) fn count_for(&mut self, listed: &mut Listed) {
+        let counts = listed.duties.counts.drain(..);
+        counts.for_each(|counter| self.count_own(counter));
+    }
+
+    fn count_own(&mut self, counter: ripstop_fabric::offload::RemoteCounter) {
+        let rank = self.programs.me;
+        self.wanted.push(Wanted::Count {
+            rank,
+            counter,
+            by: 1,
+        });
+    }
+
+    /// Handles the end of a job. Returns true if its program runs by lists.
+    pub(super) fn listed_job_over(&mut self, index: u32, step: usize) -> bool {
+        let Some(run) = self.programs.get(index) else {
+            return false;
+        };
+        let Some(listed) = &run.listed else {
+            return false;
+        };
+        let end = listed.posted.as_ref().map(|posted| posted.end_of(step));
+        // A reduction that panicked left no result that may be counted.
+        if let Some(end) = end.filter(|_| run.failed.is_none() && run.panic.is_none()) {
+            self.count_own(end);
+        }
+        true
+    }
+
+    fn first_down(&self, group: &Group) -> Option<ErrorKind> {
+        let down = |rank: WorldRank| Some(down_kind(rank, self.peers.down(rank)?));
+        group.members().find_map(down)
+    }
+
+    /// Notifies the ranks that have allowed us to send in this slot what we will not send.
+    pub(super) fn turn_down(&mut self, id: TaskListSlotId, lot: &Lot) {
+        let slots = slots_of(lot.slot.size());
+        let next = self.programs.calls.next(id.context);
+        // A tag of this slot after all collectives that a peer may still complete.
+        let tag = next.wrapping_add((id.nth + slots - next % slots) % slots);
+        let finished = Why::Finished(self.programs.me).header(CollectiveId::new(id.context, tag));
+        for rank in lot.slot.waiting() {
+            if self.peers.down(rank).is_none() {
+                self.peers.control(rank, &finished);
+            }
+        }
+    }
+
+    /// Fails the programs of this slot that wait for a peer which has finished before this collective.
+    pub(super) fn lose_invited(&mut self, rank: WorldRank, id: CollectiveId) {
+        let waits = |run: &Run| {
+            let slot = TaskListSlotId::of(id, run.group.len());
+            let listed = run.listed.as_ref();
+            run.group.contains(rank)
+                && !is_before(run.key().sequence, id.sequence)
+                && listed.is_some_and(|it| it.posted.is_some() && it.slot == slot)
+        };
+        for index in self.programs.indices() {
+            if self.programs.get(index).is_some_and(|run| waits(run)) {
+                self.fail(index, down_kind(rank, Down::Finished));
+            }
+        }
+    }
+
+    /// Fails the programs that still need a rank which has finished.
+    pub(super) fn lose_listed(&mut self, rank: WorldRank) {
+        for index in self.programs.indices() {
+            if self.needs(index, rank) {
+                self.fail(index, down_kind(rank, Down::Finished));
+            }
+        }
+    }
+
+    fn needs(&self, index: u32, rank: WorldRank) -> bool {
+        let Some((run, listed, lot, posted)) = self.posted(index) else {
+            return false; // it checks its peers when it begins
+        };
+        let Some(local) = run.group.local_of(rank) else {
+            return false;
+        };
+        let gone = |peer| {
+            let rank = run.group.world_of(peer);
+            rank.is_some_and(|rank| self.peers.down(rank).is_some())
+        };
+        listed.ending.is_some()
+            || posted.uninvited(&lot.slot).any(|peer| peer == local)
+            || posted.starves(gone)
+    }
+
+    /// Returns a rank for which a program by lists waits in vain, as far as its questions were answered. That rank has called
+    /// another collective, or has completed this one although something from it is lacking.
+    pub(super) fn never_comes(&self, index: u32) -> Option<WorldRank> {
+        let (run, listed, lot, posted) = self.posted(index)?;
+        if listed.stranger.is_some() {
+            return listed.stranger;
+        }
+        let world = |peer| run.group.world_of(peer);
+        let is_through = |peer| world(peer).is_some_and(|rank| listed.through.contains(&rank));
+        let uninvited = posted.uninvited(&lot.slot).find(|peer| is_through(*peer));
+        uninvited.and_then(world).or_else(|| {
+            let alone = |rank: &WorldRank| posted.starves(|peer| world(peer) == Some(*rank));
+            let found = listed.through.iter().find(|rank| alone(rank));
+            // Several sources may share a counter, so only all of them together may explain what is lacking.
+            let any = || {
+                listed
+                    .through
+                    .first()
+                    .filter(|_| posted.starves(is_through))
+            };
+            found.or_else(any).copied()
+        })
+    }
+
+    /// Accepts the answers of ranks that have completed the program, because their puts had time to arrive since. Returns true if
+    /// there are new ones. Fails the program if a peer has closed its memory and did not say why in that time.
+    pub(super) fn believe_through(&mut self, index: u32) -> bool {
+        let Some(listed) = self.programs.listed(index) else {
+            return false;
+        };
+        if listed.homeless {
+            self.fail(index, homeless());
+            return true;
+        }
+        let said = std::mem::take(&mut listed.said_through);
+        let news = !said.is_subset(&listed.through);
+        listed.through.extend(said);
+        news
+    }
+
+    /// Returns the parts of a program by lists that has begun and not ended.
+    fn posted(&self, index: u32) -> Option<(&Run, &Listed, &Lot, &Posted)> {
+        let run = self.programs.runs[index as usize].as_deref()?;
+        let listed = run.listed.as_deref().filter(|listed| !listed.over)?;
+        let lot = self.programs.slots.get(&listed.slot)?;
+        Some((run, listed, lot, listed.posted.as_ref()?))
+    }
+
+    /// Returns the world ranks for which programs by lists wait. The adapter counts their puts, but does not report their
+    /// failure.
+    pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = WorldRank> {
+        let runs = self.programs.runs.iter().flatten();
+        let runs = runs.filter_map(|run| Some((run, run.listed.as_deref()?)));
+        let under_way = runs.filter(|(run, listed)| run.failed.is_none() && !listed.over);
+        under_way.flat_map(|(run, listed)| {
+            let from = run.sources();
+            let lot = self.programs.slots.get(&listed.slot);
+            let posted = listed.posted.as_ref().zip(lot);
+            let to = posted.map(|(posted, lot)| posted.uninvited(&lot.slot));
+            let peers = from.chain(to.into_iter().flatten());
+            peers.filter_map(|peer| run.group().world_of(peer))
+        })
+    }
+
+    /// Returns the world ranks for which a program by lists may wait in vain. They are its two neighbors, one of which notices if
+    /// ranks disagree, some ranks that have not allowed a message, and some sources that have sent none. Only the first sources
+    /// are checked.
+    pub(super) fn doubted_by(&self, run: &Run) -> Vec<WorldRank> {
+        let (group, me) = (run.group(), self.programs.me);
+        let size = group.len();
+        let rank = group.local_of(me).unwrap_or_default();
+        let mut peers = vec![(rank + 1) % size, (rank + size - 1) % size];
+        if let Some(listed) = &run.listed
+            && let Some(lot) = self.programs.slots.get(&listed.slot)
+            && let Some(posted) = &listed.posted
+        {
+            peers.extend(posted.uninvited(&lot.slot).take(ASKED_MAX));
+            let lacking = |peer: &usize| posted.starves(|from| from == *peer);
+            peers.extend(run.sources().take(LOOKED_MAX).filter(lacking));
+        }
+        let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);
+        let peers = peers.into_iter().filter_map(|peer| group.world_of(peer));
+        peers.chain(stranger).filter(|peer| *peer != me).collect()
+    }
+}
+
+/// Returns the error of a collective whose counters cannot be trusted any more.
+fn overcounted() -> ErrorKind {
+    ErrorKind::Transport(io::Error::other(
+        "more was counted in a collective than its ranks have to count: a peer or an adapter has counted what was not its own; \
+         RIPSTOP_COLLECTIVES=messages for all ranks does without counters",
+    ))
+}
+
+/// Returns the error of a collective whose peers have no place for its puts and do not say why.
+fn homeless() -> ErrorKind {
+    ErrorKind::Transport(io::Error::other(
+        "a peer has no place for what a collective puts there, and does not say why: its memory is closed, or the adapter finds \
+         no name of it; RIPSTOP_COLLECTIVES=messages for all ranks does without names",
+    ))
+}
+
+/// Most ranks asked that have not allowed a message.
+const ASKED_MAX: usize = 8;
+
+/// Most sources checked, each in a pass over all steps. A tree of 2³² ranks has fewer.
+const LOOKED_MAX: usize = 32;

@@ -1,0 +1,137 @@
+//! Returns the memory of a failed collective to the application only when no peer puts to it any more.
+//!
+//! In programs that run by lists, peers put with keys that they were given before. When such a program is cancelled its keys are
+//! withdrawn, and a put that comes later would be refused. That would break the connection of two living ranks. So each rank
+//! first tells the peers from which it expects puts that the collective has failed, and asks them to answer when they put no
+//! more. A peer answers as soon as its own commands have ended, so every request is answered. A rank that is down has no
+//! connection left.
+
+use std::collections::BTreeSet;
+
+use super::{collective_registry::Why, offloaded::Listed, run::Run};
+use crate::{
+    engine::Core,
+    group::WorldRank,
+    offload::Action,
+    proto::collective_id::CollectiveId,
+    proto::wire::{Ask, Kind},
+};
+
+/// State of the exchange between the ranks of a failed program before its memory is closed. Ranks are world ranks.
+#[derive(Debug, Default)]
+pub(super) struct Still {
+    /// Peers that may still put here; `None` before they were asked.
+    awaited: Option<BTreeSet<WorldRank>>,
+    /// Peers that want to be notified when this rank puts no more.
+    askers: BTreeSet<WorldRank>,
+}
+
+impl Still {
+    /// Returns true if no peer puts here any more.
+    pub(super) fn is_there(&self) -> bool {
+        self.awaited.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    /// Records that a peer puts no more. Returns true if that was waited for.
+    fn end(&mut self, rank: WorldRank) -> bool {
+        self.awaited
+            .as_mut()
+            .is_some_and(|awaited| awaited.remove(&rank))
+    }
+}
+
+impl Core {
+    /// Asks the peers that may put to a failed program, once. Its lists are cancelled already.
+    pub(super) fn ask_for_still(&mut self, run: &mut Run) {
+        let asks = |listed: &Listed| listed.still.awaited.is_none();
+        if !run.listed.as_deref().is_some_and(asks) {
+            return;
+        }
+        let (key, sig, me) = (run.key(), run.sig(), self.programs.me);
+        let from = |action: &Action| match *action {
+            // A program that was refused may name ranks that there are not.
+            Action::Recv { from, .. } => run.group().world_of(from),
+            _ => None,
+        };
+        let peers = run.program.actions().filter_map(from);
+        let may_put = |rank: &WorldRank| *rank != me && self.peers.down(*rank).is_none();
+        let peers: BTreeSet<WorldRank> = peers.filter(may_put).collect();
+        let (Some(listed), Some(kind)) = (run.listed.as_mut(), &run.failed) else {
+            return;
+        };
+        let revoked = self.programs.calls.revoked_from(key.context);
+        let (first, why) = revoked.unwrap_or_else(|| (key.sequence, Why::of(kind, me)));
+        for &rank in &peers {
+            // The failure first, so that the peer stops putting before it handles `Halt`.
+            if self.programs.is_void(key.context) {
+                self.tell_revoked(rank, key.context);
+            } else {
+                self.peers
+                    .control(rank, &why.header(CollectiveId::new(key.context, first)));
+            }
+            self.peers.control(rank, &Ask::new(Kind::Halt, key, sig));
+        }
+        self.waits |= !peers.is_empty();
+        listed.still.awaited = Some(peers);
+    }
+
+    /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
+    pub(in crate::engine) fn handle_halt(&mut self, rank: WorldRank, header: &Ask) {
+        let key = CollectiveId::new(header.ctx, header.tag);
+        let running = self.programs.calls.running(key);
+        let run = running.and_then(|running| self.programs.get(running.run));
+        let run = run.filter(|run| run.group().contains(rank));
+        if let Some(run) = run
+            && let Some(listed) = &mut run.listed
+            && !(run.failed.is_some() && listed.puts_no_more())
+        {
+            listed.still.askers.insert(rank);
+            return;
+        }
+        self.peers
+            .control(rank, &Ask::new(Kind::Halted, key, header.sig));
+    }
+
+    /// Handles the answer of a peer that puts no more for a collective.
+    pub(in crate::engine) fn handle_halted(&mut self, rank: WorldRank, header: &Ask) {
+        let Some(running) = self
+            .programs
+            .calls
+            .running(CollectiveId::new(header.ctx, header.tag))
+        else {
+            return;
+        };
+        self.note_still(running.run, rank);
+    }
+
+    /// Stops waiting for a rank that is down, because its puts come no more.
+    pub(super) fn lose_still(&mut self, rank: WorldRank) {
+        for index in self.programs.indices() {
+            self.note_still(index, rank);
+        }
+    }
+
+    fn note_still(&mut self, index: u32, rank: WorldRank) {
+        let run = self.programs.get(index);
+        let listed = run.and_then(|run| run.listed.as_mut());
+        if listed.is_some_and(|listed| listed.still.end(rank)) {
+            self.programs.stir(index);
+        }
+    }
+
+    /// Notifies the peers that have asked, because this rank puts no more for the program.
+    pub(super) fn tell_still(&mut self, key: CollectiveId, sig: u64, listed: &mut Listed) {
+        let mut askers = std::mem::take(&mut listed.still.askers);
+        askers.retain(|rank| self.peers.down(*rank).is_none());
+        for rank in askers {
+            self.peers.control(rank, &Ask::new(Kind::Halted, key, sig));
+        }
+    }
+
+    /// Returns the world ranks for which failed programs wait.
+    pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = WorldRank> {
+        let runs = self.programs.runs.iter().flatten();
+        let stills = runs.filter_map(|run| run.listed.as_ref()?.still.awaited.as_ref());
+        stills.flatten().copied()
+    }
+}

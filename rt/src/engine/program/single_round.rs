@@ -1,0 +1,362 @@
+//! Short programs of one round that use cells and are known only to their futures.
+//!
+//! Such a program sends everything when it begins, each message into a cell at its receiver. Its future checks whether all
+//! messages have come and does the remaining steps immediately. There is no operation, no matching and no wake-up.
+//!
+//! If the program has to wait for long, or if anything unusual happens, it becomes a normal program whose first steps are
+//! complete. Unusual are a message that came another way, a peer that is down, and a revoked communicator. Normal programs check
+//! cells too, in every turn. A program that waits for longer messages becomes a normal one when it begins, because a peer may
+//! have to offer such a message, and completes only when it is fetched.
+//!
+//! Each rank decides for itself whether it takes this path. The other ranks find its messages in cells or elsewhere.
+
+use std::mem;
+
+use ripstop_fabric::driver::{CellName, Payload};
+
+use super::{RunCall, RunTicket, collective_registry::Why};
+use crate::{
+    buffer::{RecvBuf, SendBuf},
+    engine::{Core, Engine},
+    group::WorldRank,
+    offload::Action,
+    ops::{Memory, Pair},
+    proto::collective_id::CollectiveId,
+    proto::matching::Want,
+};
+
+/// Polls that succeeded immediately between two turns, if nothing else makes turns.
+const TURN_EVERY: u32 = 32;
+
+/// A program that only its future knows.
+pub(crate) struct QuickRun<I, O> {
+    /// The call. Boxed, because moving it with the future would take a quarter of the time of a short collective.
+    call: Box<RunCall>,
+    buffers: Pair<I, O>,
+    /// Number of completed steps, in quick order.
+    over: usize,
+    /// True once peers wait for what it sends.
+    has_begun: bool,
+    /// True once it has completed successfully.
+    ended: bool,
+}
+
+/// State of a quick program after a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Over,
+    Waits,
+    /// The program has to become a normal one.
+    Unusual,
+}
+
+impl Engine {
+    /// Does the steps that wait for no message. Returns `Over` if all of them are complete.
+    pub(crate) fn send_quick<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
+        let call = &run.call;
+        let Some(quick) = call.program.quick() else {
+            return Look::Unusual;
+        };
+        if !self.core.may_be_quick(call, &mut run.buffers) {
+            return Look::Unusual;
+        }
+        let Some(memory) = self.core.quick_memory(call, &mut run.buffers) else {
+            return Look::Unusual;
+        };
+        run.has_begun = true;
+        let steps = &quick.order[run.over..quick.sends];
+        let sent = self.send_in_order(call, steps, &memory);
+        run.over += sent;
+        if sent < steps.len() {
+            self.core.keep_quick_memory(memory);
+            return Look::Waits;
+        }
+        // A rank that receives nothing is complete, and so is the last rank to come. This first check reads what has arrived
+        // while our messages are on their way.
+        let found = match self.find(call) {
+            Look::Over => self.receive_quick(run, &memory),
+            found => found,
+        };
+        self.core.keep_quick_memory(memory);
+        match found {
+            // A message too long for a cell will be offered, and its sender waits until this rank fetches it.
+            Look::Waits if self.is_offered_some(&run.call) => Look::Unusual,
+            Look::Unusual => Look::Unusual,
+            Look::Over | Look::Waits => Look::Over,
+        }
+    }
+
+    /// Does these steps up to the first whose cell is still in use. Returns the number of completed steps.
+    #[inline]
+    fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &Memory) -> usize {
+        let name = call.cell();
+        // The driver is asked for its slots once, and only if there is a peer.
+        let (mut driver, mut slots) = (Some(&mut self.driver), None);
+        let mut last = None;
+        for (over, &at) in steps.iter().enumerate() {
+            match &call.program.step(at as usize).action {
+                Action::Send { to, from } => {
+                    let (to, bytes) = (call.world_of(*to), memory.bytes(from));
+                    let again = last.replace(from) == Some(from);
+                    let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
+                    let put = slots
+                        .as_mut()
+                        .is_some_and(|slots| slots.put_cell(to, name, call.sig, bytes, again));
+                    if !put {
+                        return over;
+                    }
+                }
+                local => {
+                    call.work(memory, local);
+                    last = None;
+                }
+            }
+        }
+        steps.len()
+    }
+
+    /// Returns true if it receives a message that may be too long for a cell.
+    fn is_offered_some(&self, call: &RunCall) -> bool {
+        call.program.recv_max() > self.core.paths.eager_max_of_all()
+    }
+
+    /// Polls the program: if all its messages have come, does the remaining steps.
+    pub(crate) fn look<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
+        match self.find(&run.call) {
+            Look::Over => {}
+            found => return found,
+        }
+        let Some(memory) = self.core.quick_memory(&run.call, &mut run.buffers) else {
+            return Look::Unusual;
+        };
+        let found = self.receive_quick(run, &memory);
+        self.core.keep_quick_memory(memory);
+        found
+    }
+
+    /// Checks whether all its messages have come.
+    #[inline]
+    fn find(&mut self, call: &RunCall) -> Look {
+        let (name, sig) = (call.cell(), call.sig);
+        let (mut driver, mut slots) = (Some(&mut self.driver), None);
+        for from in call.awaited() {
+            let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
+            let slots = slots.as_ref();
+            match slots.and_then(|slots| slots.peek_cell(from, name)) {
+                Some(its) if its == sig => {}
+                None if self.core.is_calm(call) => return Look::Waits,
+                _ => return Look::Unusual,
+            }
+        }
+        if self.core.is_revoked(call) {
+            Look::Unusual
+        } else {
+            Look::Over
+        }
+    }
+
+    /// Takes the messages and does the remaining steps, if every message is as expected.
+    #[inline]
+    fn receive_quick<I, O>(&mut self, run: &mut QuickRun<I, O>, memory: &Memory) -> Look {
+        let (call, name) = (&run.call, run.call.cell());
+        for action in call.rest() {
+            let Action::Recv { from, into } = action else {
+                call.work(memory, action);
+                continue;
+            };
+            let from = call.world_of(*from);
+            let mut fill = |pieces: &[Payload<'_>]| memory.fill(into, pieces);
+            let slots = self.driver.named_slots();
+            let taken = slots.and_then(|slots| slots.take_cell(from, name, &mut fill));
+            let fits =
+                taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, from, name));
+            if !fits {
+                self.core.fail_call(call, from);
+                return Look::Unusual;
+            }
+        }
+        let (key, sig) = (CollectiveId::new(name.ctx, name.tag), call.sig);
+        self.core.programs.calls.note_over(key, sig, call.at);
+        run.ended = true;
+        Look::Over
+    }
+
+    /// Turns a quick program into a normal one. Also returns the box of the call, for reuse.
+    pub(crate) fn adopt<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        run: QuickRun<I, O>,
+    ) -> (RunTicket<I, O>, Box<RunCall>) {
+        let QuickRun {
+            call: mut room,
+            buffers,
+            over,
+            has_begun,
+            ended,
+        } = run;
+        debug_assert!(!ended, "what it received is taken");
+        let call = room.leave();
+        (self.run(call, buffers, has_begun.then_some(over)), room)
+    }
+
+    /// Returns true if awaiting the program would not wait: each message has come, or will never come.
+    pub(crate) fn is_quick_done<I, O>(&mut self, run: &QuickRun<I, O>) -> bool {
+        let call = &run.call;
+        self.core.ended
+            || self.core.doomed(call, run.has_begun).is_some()
+            || call.awaited().all(|from| {
+                let want = Want {
+                    ctx: call.ctx,
+                    source: Some(from),
+                    tag: Some(call.tag),
+                };
+                self.driver
+                    .named_slots()
+                    .is_some_and(|slots| slots.peek_cell(from, call.cell()).is_some())
+                    || self.core.peers.down(from).is_some()
+                    || self.core.matching.peek(want).is_some()
+            })
+    }
+}
+
+impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
+    /// Creates a program of which nothing was done yet.
+    pub(crate) const fn new(call: Box<RunCall>, buffers: Pair<I, O>) -> Self {
+        Self {
+            call,
+            buffers,
+            over: 0,
+            has_begun: false,
+            ended: false,
+        }
+    }
+
+    /// Returns true if the program has completed, without checking any message.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Returns the two buffers and the call of a completed program.
+    pub(crate) fn into_filled(self) -> ((I, O), Box<RunCall>) {
+        let Self { call, buffers, .. } = self;
+        (buffers.into_filled(call.program.lens().output), call)
+    }
+}
+
+impl Core {
+    fn may_be_quick<I: SendBuf, O: RecvBuf>(
+        &self,
+        call: &RunCall,
+        buffers: &mut Pair<I, O>,
+    ) -> bool {
+        self.may_look(call)
+            && self.is_calm(call)
+            && call
+                .reducer
+                .as_ref()
+                .is_none_or(|reducer| reducer.is_built_in())
+            && call.wrong(buffers.areas()).is_none()
+    }
+
+    /// Returns true if the collective was revoked.
+    #[inline]
+    fn is_revoked(&self, call: &RunCall) -> bool {
+        let programs = &self.programs;
+        programs.any_revoked() && programs.revoked_kind(call.ctx, Some(call.tag)).is_some()
+    }
+
+    /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
+    #[inline]
+    fn is_calm(&self, call: &RunCall) -> bool {
+        !(self.closing | self.leaving | self.ended)
+            && (self.peers.downs() == 0 || self.are_all_up(call))
+            && self
+                .programs
+                .calls
+                .is_calm(CollectiveId::new(call.ctx, call.tag))
+    }
+
+    #[inline(never)]
+    fn are_all_up(&self, call: &RunCall) -> bool {
+        let mut ranks = call.group.members();
+        ranks.all(|rank| self.peers.down(rank).is_none())
+    }
+
+    fn quick_memory<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        call: &RunCall,
+        buffers: &mut Pair<I, O>,
+    ) -> Option<Memory> {
+        let (lens, align) = (call.program.lens(), call.program.elem().align);
+        let left = match lens.scratch {
+            0 => Vec::new(),
+            _ => mem::take(&mut self.programs.scratch),
+        };
+        let scratch = Memory::scratch(left, lens.scratch, align)?;
+        Some(Memory::new(buffers.areas(), lens, align, scratch))
+    }
+
+    fn keep_quick_memory(&mut self, mut memory: Memory) {
+        if memory.has_scratch() {
+            self.programs.scratch = memory.take_scratch();
+        }
+    }
+
+    /// Returns true if a turn is due, because quick programs alone make none.
+    pub(crate) fn is_turn_due(&mut self) -> bool {
+        let count = &mut self.programs.quick_count;
+        *count = count.wrapping_add(1);
+        count.is_multiple_of(TURN_EVERY)
+    }
+
+    /// Fails the collective because of an unexpected message, unless the reason is known already.
+    fn fail_call(&mut self, call: &RunCall, peer: WorldRank) {
+        if self.doomed(call, true).is_none() {
+            let me = self.programs.me;
+            self.revoke(
+                CollectiveId::new(call.ctx, call.tag),
+                Why::Mismatch(peer.min(me), peer.max(me)),
+            );
+        }
+    }
+}
+
+impl RunCall {
+    fn cell(&self) -> CellName {
+        CellName {
+            ctx: self.ctx,
+            tag: self.tag,
+        }
+    }
+
+    #[inline]
+    fn world_of(&self, rank: usize) -> WorldRank {
+        self.group.world_of(rank).expect("a rank of the group")
+    }
+
+    /// Returns the steps that are done when messages have come.
+    fn rest(&self) -> impl Iterator<Item = &Action> {
+        let quick = self.program.quick();
+        let rest = quick.map_or(&[][..], |quick| &quick.order[quick.sends..]);
+        rest.iter()
+            .map(|&at| &self.program.step(at as usize).action)
+    }
+
+    /// Returns the world ranks from which it receives.
+    fn awaited(&self) -> impl Iterator<Item = WorldRank> {
+        self.rest().filter_map(|action| match action {
+            Action::Recv { from, .. } => Some(self.world_of(*from)),
+            _ => None,
+        })
+    }
+
+    /// Does a step without a message.
+    fn work(&self, memory: &Memory, action: &Action) {
+        match (action, &self.reducer) {
+            (Action::Copy { from, into }, _) => memory.copy(from, into),
+            (Action::Reduce { from, into, side }, Some(reducer)) => {
+                memory.reduce(reducer, from, into, *side);
+            }
+            _ => {}
+        }
+    }
+}

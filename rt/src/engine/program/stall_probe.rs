@@ -1,0 +1,289 @@
+//! Stall probe: programs that have waited for long ask their peers whether they wait in vain.
+//!
+//! Ranks that call different collectives may send each other nothing. For example, two ranks that each take the other for the
+//! root would wait forever. So a rank that is about to sleep on a program sets a timer. When it expires, the rank asks the peers
+//! for which its programs wait:
+//! - A peer that runs another collective in this place reports a mismatch, as always.
+//! - A peer that has completed this collective answers that it has. Its messages and acknowledgments have arrived before that
+//!   answer, in order. So if the asking rank still lacks something of that peer, the peer has called another collective.
+//! - A peer that has dropped the communicator, or is leaving, gives the same answer.
+//!
+//! Adapters that run task lists count puts in no order with messages. There the answer counts only if the same is still lacking
+//! when it is time to ask again.
+//!
+//! Agreements use the same probe: they continue without a rank that has dropped the communicator. So do collectives that create
+//! communicators and windows: their receives then fail.
+//!
+//! The probe needs a driver that keeps messages in order. A simulation detects by itself that nothing can happen, and then lets
+//! its ranks ask.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{News, creation::NO_PROGRAM, collective_registry::Why, run::By};
+use crate::{
+    clock::Time,
+    engine::{Core, message::Body, sleeper},
+    group::WorldRank,
+    ops::Life,
+    proto::collective_id::CollectiveId,
+    proto::{
+        matching::Want,
+        wire::{Ask, Kind},
+    },
+    reactor::TimerId,
+};
+
+/// Time that a rank sleeps on its programs before it asks. Long enough to cost nothing, short enough when a job hangs.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Start time while no thread sleeps on a program.
+const NEVER: Time = Time::from_nanos(u64::MAX);
+
+/// Key of the timer. It differs from the keys of operations and of sleepers.
+pub(in crate::engine) const KEY: u64 = sleeper::KEYS - (1 << 32);
+
+/// State of the stall probe.
+pub(super) struct Doubt {
+    timer: TimerId,
+    /// Time since when a thread sleeps on the programs in progress, or [`NEVER`].
+    since: Time,
+    /// True if the timer stays when the programs are complete, so that a sleeping thread need not be told of it for the next
+    /// ones.
+    stays: bool,
+}
+
+impl Core {
+    /// Starts the probe, because this thread is about to sleep. The timer `stays` if another thread is asleep that may not know
+    /// of a new program.
+    pub(crate) fn begin_doubt(&mut self, stays: bool, now: impl FnOnce() -> Time) {
+        if !self.is_asking() || !self.hears_in_order() {
+            return;
+        }
+        match &mut self.programs.doubt {
+            None => self.set_doubt(now(), stays),
+            Some(doubt) if doubt.since == NEVER => doubt.since = now(),
+            Some(_) => {}
+        }
+    }
+
+    /// Returns true if there may be something to ask for.
+    #[inline]
+    fn is_asking(&self) -> bool {
+        self.programs.any() || self.is_agreeing() || self.is_making()
+    }
+
+    fn set_doubt(&mut self, since: Time, stays: bool) {
+        let timer = self.timers.insert(since + PATIENCE, KEY);
+        self.programs.doubt = Some(Doubt {
+            timer,
+            since,
+            stays,
+        });
+    }
+
+    /// Stops the probe after a program, if nothing is left to ask for.
+    #[inline]
+    pub(super) fn end_doubt(&mut self) {
+        if self.programs.doubt.is_some() && !self.is_asking() {
+            self.doubt_no_more();
+        }
+    }
+
+    fn doubt_no_more(&mut self) {
+        match &mut self.programs.doubt {
+            Some(doubt) if doubt.stays => doubt.since = NEVER,
+            doubt => {
+                if let Some(Doubt { timer, .. }) = doubt.take() {
+                    self.timers.cancel(timer);
+                }
+            }
+        }
+    }
+
+    /// Handles the timer: asks if the programs in progress have waited long enough, and sets it again otherwise.
+    #[cold]
+    pub(in crate::engine) fn ask_for_programs(&mut self, now: Time) {
+        let since = self
+            .programs
+            .doubt
+            .take()
+            .map_or(NEVER, |doubt| doubt.since);
+        if since == NEVER {
+            return;
+        }
+        if since + PATIENCE > now {
+            self.set_doubt(since, true);
+        } else {
+            self.ask_all(false);
+        }
+    }
+
+    /// Asks for all programs in a simulation in which nothing else can happen; unless `again`, only for those not asked for
+    /// before. Returns true if there were any.
+    pub(crate) fn ask_in_vain(&mut self, again: bool) -> bool {
+        self.is_asking() && self.ask_all(!again)
+    }
+
+    fn ask_all(&mut self, once: bool) -> bool {
+        let mut asked = self.ask_agreed(once) | self.ask_makers(once);
+        for index in self.programs.indices() {
+            let key = self.programs.get(index).map(|run| run.key());
+            if key.is_some_and(|key| self.agrees_before(key)) {
+                continue;
+            }
+            let peers = self.awaited_by(index);
+            let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
+                continue;
+            };
+            let header = Ask::new(Kind::Ask, run.key(), run.sig());
+            if std::mem::replace(&mut run.asked, true) {
+                if let Some(stranger) = self.never_comes(index) {
+                    self.fail_mismatched(index, stranger);
+                    asked = true;
+                    continue;
+                }
+                asked |= self.believe_through(index);
+                if once {
+                    continue;
+                }
+            }
+            asked |= !peers.is_empty();
+            for rank in peers {
+                if self.peers.down(rank).is_none() {
+                    self.peers.control(rank, &header);
+                }
+            }
+        }
+        asked
+    }
+
+    /// Asks a peer that has no place for our puts what it runs instead. Returns true if it can answer; a peer that has failed the
+    /// collective says why. If it does not answer for long, it counts as a rank that called another collective.
+    pub(super) fn doubts(&mut self, peer: WorldRank, key: CollectiveId, sig: u64) -> bool {
+        let may_ask = self.hears_in_order() && self.peers.down(peer).is_none();
+        if may_ask && !self.agrees_before(key) {
+            self.peers.control(peer, &Ask::new(Kind::Ask, key, sig));
+        }
+        may_ask
+    }
+
+    /// Returns the peers from which the program still lacks a message, or which have not begun to receive what it sends.
+    fn awaited_by(&mut self, index: u32) -> BTreeSet<WorldRank> {
+        let run = self.programs.runs[index as usize].as_deref();
+        if let Some(run) = run.filter(|run| run.listed.is_some()) {
+            return self.doubted_by(run).into_iter().collect();
+        }
+        let flights = self.programs.get(index).map(|run| run.flights());
+        let awaited = |by| match by {
+            By::Wait(peer) => Some(peer),
+            By::Op(op) => {
+                let slot = self.ops.live(op);
+                let waits = matches!(slot.life, Life::Posted(_) | Life::Offered);
+                slot.about.peer.filter(|_| waits)
+            }
+            By::Job => None,
+        };
+        flights.into_iter().flatten().filter_map(awaited).collect()
+    }
+
+    /// Handles the question of a peer that waits for this rank in a collective or an agreement.
+    pub(in crate::engine) fn handle_ask(&mut self, rank: WorldRank, header: &Ask) {
+        let key = CollectiveId::new(header.ctx, header.tag);
+        if key.context.is_multiple_of(2) {
+            return self.handle_ask_agreed(rank, header);
+        }
+        let calls = &self.programs.calls;
+        if calls.revoked_kind(key).is_some() {
+            return self.tell_revoked(rank, header.ctx);
+        }
+        if header.sig == NO_PROGRAM && calls.agreeing.contains(&key) {
+            return; // this rank waits in the same agreement
+        }
+        match (calls.running(key), calls.sig_of_over(key)) {
+            (Some(running), _) if running.sig == header.sig => {} // this rank waits in the same collective, for another one
+            (Some(running), _) if self.is_member(running.run, rank) => {
+                self.fail_mismatched(running.run, rank);
+            }
+            (Some(_), _) => {}
+            (None, Some(sig)) => {
+                self.peers.control(rank, &Ask::new(Kind::Over, key, sig));
+            }
+            (None, None) => match self.agrees_in_vain(key, rank) {
+                Some(first) if header.sig != NO_PROGRAM => {
+                    let me = self.programs.me;
+                    let why = Why::Mismatch(rank.min(me), rank.max(me));
+                    self.revoke(CollectiveId::new(header.ctx, first), why);
+                }
+                // It is not known any more whether it was the same collective. A peer that waits for a message does not need to
+                // know.
+                _ if self.never_begins(key, rank) => {
+                    self.peers
+                        .control(rank, &Ask::new(Kind::Over, key, header.sig));
+                }
+                _ => self.programs.calls.was_asked(key, rank, header.sig),
+            },
+        }
+    }
+
+    /// Returns true if this rank is past a collective that is not in progress, or begins none on its communicator any more.
+    ///
+    /// A peer that asked too early asks again. A rank that drops a communicator because it fails will be reported as failed. A
+    /// rank that has finished will be reported, too, unless it cannot exit before its own sends are received.
+    fn never_begins(&mut self, key: CollectiveId, rank: WorldRank) -> bool {
+        let stays = self.leaving || self.is_kept_by_sends();
+        let is_past = stays || self.programs.calls.is_long_over(key) && !self.is_offered(key, rank);
+        self.has_left(key.context & !1) || self.promised == 0 && is_past
+    }
+
+    /// Returns true if this rank has closed but cannot exit before peers receive what it sends.
+    pub(in crate::engine) fn is_kept_by_sends(&self) -> bool {
+        self.closing && !self.ops.which(|slot| slot.life.is_sending()).is_empty()
+    }
+
+    /// Returns true if this peer has offered a message for a collective that only its future knows of.
+    fn is_offered(&mut self, id: CollectiveId, rank: WorldRank) -> bool {
+        let want = Want {
+            ctx: id.context,
+            source: Some(rank),
+            tag: Some(id.sequence),
+        };
+        let found = self.matching.peek(want);
+        found.is_some_and(|found| matches!(self.messages.get(found.message).body, Body::Offered(_)))
+    }
+
+    /// Handles a peer's answer that it has completed a collective, this one or another one. It has sent all its messages then, so
+    /// those that it left in cells are looked for first.
+    pub(in crate::engine) fn handle_over(&mut self, rank: WorldRank, header: &Ask) {
+        if header.ctx.is_multiple_of(2) {
+            self.handle_over_agreed(rank, header);
+        } else if self.programs.are_looking() {
+            self.programs.news.push(News::Over(rank, *header));
+        } else {
+            self.is_through(rank, header);
+        }
+    }
+
+    pub(super) fn is_through(&mut self, rank: WorldRank, header: &Ask) {
+        let Some(running) = self
+            .programs
+            .calls
+            .running(CollectiveId::new(header.ctx, header.tag))
+        else {
+            return self.end_maker(rank, header);
+        };
+        if running.sig != header.sig {
+            if self.is_member(running.run, rank) {
+                self.fail_mismatched(running.run, rank);
+            }
+        } else if let Some(listed) = self.programs.listed(running.run) {
+            listed.said_through.insert(rank);
+        } else if self.awaited_by(running.run).contains(&rank) {
+            self.fail_mismatched(running.run, rank);
+        }
+    }
+
+    fn is_member(&mut self, run: u32, rank: WorldRank) -> bool {
+        let run = self.programs.get(run);
+        run.is_some_and(|run| run.group().contains(rank))
+    }
+}

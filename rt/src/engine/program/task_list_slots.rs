@@ -1,0 +1,252 @@
+//! The slots of a communicator, which its programs by task lists use in turn.
+//!
+//! A slot has lanes of counters and memory. Its programs use them one after the other, in the order in which all ranks begin the
+//! programs.
+
+use std::{
+    collections::{VecDeque, btree_map::Entry},
+    io,
+    ops::RangeInclusive,
+    sync::Arc,
+};
+
+use ripstop_fabric::driver::{Driver, LocalRange};
+
+use super::{
+    Run, State,
+    offloaded::{Listed, TOKENS, list_max},
+};
+use crate::{
+    engine::{Core, Engine, Wanted},
+    group::{Group, WorldRank},
+    offload::{
+        Lens,
+        task_lists::{Memory, Posted, Slot},
+        lower::{Combining, Lowering, Means},
+    },
+    ops::Reducer,
+    proto::collective_id::CollectiveId,
+};
+
+/// Names a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TaskListSlotId {
+    /// Context of the communicator's collectives.
+    pub(super) context: u32,
+    /// Number of the slot among those of the communicator.
+    pub(super) nth: u32,
+}
+
+impl TaskListSlotId {
+    /// Returns the slot of a collective of `size` ranks.
+    pub(super) const fn of(id: CollectiveId, size: usize) -> Self {
+        Self {
+            context: id.context,
+            nth: id.sequence % slots_of(size),
+        }
+    }
+
+    /// Returns a range with all slots of a communicator.
+    const fn all_of(context: u32) -> RangeInclusive<Self> {
+        let (first, last) = (0, u32::MAX);
+        Self {
+            context,
+            nth: first,
+        }..=Self { context, nth: last }
+    }
+}
+
+/// A slot, and the programs that use it in turn.
+pub(super) struct Lot {
+    pub(super) slot: Slot,
+    running: Option<u32>,
+    /// Programs that wait for the slot, in order.
+    waiting: VecDeque<u32>,
+    /// True once the last handle of the communicator was dropped.
+    left: bool,
+}
+
+/// Returns the number of programs of a communicator that may be in progress at the same time. Large ones get fewer, to save
+/// memory.
+pub(super) const fn slots_of(size: usize) -> u32 {
+    if size <= 512 { 4 } else { 2 }
+}
+
+/// Most counters of one program for blocks that are reported as they land. If there are more blocks, several share a counter.
+/// Each counter also takes a task, and adapters are short of both.
+const TOLD_MAX: usize = 64;
+
+impl State {
+    /// Returns the bytes of all lanes.
+    pub(in crate::engine) fn lane_bytes(&self) -> usize {
+        self.slots.values().map(|lot| lot.slot.bytes()).sum()
+    }
+}
+
+impl Engine {
+    /// Begins the program if it is its turn for the slot. Returns false if it has to wait.
+    pub(super) fn take_slot(&mut self, index: u32, run: &mut Run) -> io::Result<bool> {
+        let me = self.core.programs.me;
+        let Some(listed) = run.listed.as_mut() else {
+            return Ok(false);
+        };
+        let lot = match self.core.programs.slots.entry(listed.slot) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let TaskListSlotId { context, nth } = listed.slot;
+                let name = u64::from(context) << 32 | u64::from(nth) << 1;
+                new.insert(Lot::new(&mut *self.driver, run.group.clone(), me, name)?)
+            }
+        };
+        if *lot.running.get_or_insert(index) != index {
+            if !lot.waiting.contains(&index) {
+                lot.waiting.push_back(index);
+            }
+            return Ok(false);
+        }
+        let program = Arc::clone(&run.program);
+        let limits = self.driver.task_lists().map(|lists| lists.list_limits());
+        let combining = Combining {
+            how: run.reducer.as_ref().and_then(Reducer::combination),
+            max: limits.unwrap_or_default().combine_max,
+        };
+        let lanes = &mut lot.slot.lanes;
+        let list_max = list_max(&mut *self.driver);
+        let told_max = if listed.tells {
+            TOLD_MAX.min(list_max)
+        } else {
+            0
+        };
+        let means = Means {
+            combining,
+            list_max,
+            told_max,
+        };
+        let lowering = Lowering::new(program, means, lanes);
+        let lens = run.program.lens();
+        let memory = memory_of(&mut *self.driver, lens, run.memory.ranges());
+        let keys = memory.keys();
+        if let Some(len) = keyless(&memory, lens) {
+            keys.for_each(|key| self.core.exposed.withdraw(key));
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                format!(
+                    "the adapter gives no key to {len} bytes that peers of a collective are to write: raise its limits \
+                     (`ulimit -l`, and those that `ripstop info --settings` lists), or set RIPSTOP_COLLECTIVES=messages \
+                     for all ranks"
+                ),
+            ));
+        }
+        let token = TOKENS | u64::from(listed.serial) << 32;
+        let begun = Posted::begin(
+            &mut *self.driver,
+            &mut lot.slot,
+            lowering,
+            memory,
+            run.about.sig,
+            token,
+            &mut listed.duties,
+        );
+        if begun.is_err() {
+            // Withdraw the keys, because the memory is returned without the program having begun.
+            keys.for_each(|key| self.core.exposed.withdraw(key));
+        }
+        let mut posted = begun?;
+        if run.landed.is_some() {
+            posted.tell(&mut *self.driver);
+        }
+        listed.posted = Some(posted);
+        self.core.count_for(listed);
+        Ok(true)
+    }
+}
+
+impl Core {
+    /// Gives the slot of a program that has ended to the next one, and closes the program's memory.
+    pub(super) fn leave_slot(
+        &mut self,
+        index: u32,
+        key: CollectiveId,
+        sig: u64,
+        listed: &mut Listed,
+    ) {
+        self.tell_still(key, sig, listed);
+        let keys = listed.posted.iter().flat_map(Posted::keys);
+        keys.for_each(|key| self.exposed.withdraw(key));
+        let Some(lot) = self.programs.slots.get_mut(&listed.slot) else {
+            return;
+        };
+        if listed.over
+            && listed.ending.is_none()
+            && let Some(posted) = listed.posted.take()
+        {
+            lot.slot.keep(posted);
+        }
+        lot.waiting.retain(|waiting| *waiting != index);
+        if lot.running == Some(index) {
+            lot.running = lot.waiting.pop_front();
+        }
+        match lot.running {
+            Some(next) => self.programs.stir(next),
+            None if lot.left => self.forget_slots(listed.slot.context),
+            None => {}
+        }
+    }
+
+    /// Frees the slots of a communicator whose last handle was dropped, as soon as no program runs there. The slots of the world
+    /// stay, because another handle may be made later, and a rank that waits for this one is notified at the end.
+    pub(in crate::engine) fn forget_slots(&mut self, ctx: u32) {
+        if ctx <= 1 || self.programs.slots.is_empty() {
+            return;
+        }
+        let slots = &mut self.programs.slots;
+        for lot in slots.range_mut(TaskListSlotId::all_of(ctx)) {
+            lot.1.left = true;
+        }
+        let gone = slots.extract_if(TaskListSlotId::all_of(ctx), |_, lot| lot.running.is_none());
+        for (key, lot) in gone.collect::<Vec<_>>() {
+            self.turn_down(key, &lot);
+            self.unname(&lot);
+        }
+    }
+
+    /// Removes the slot's names, so that peers no longer find it.
+    pub(super) fn unname(&mut self, lot: &Lot) {
+        let unname = |name| Wanted::Unname { name };
+        self.wanted.extend(lot.slot.names().map(unname));
+    }
+}
+
+impl Lot {
+    fn new(driver: &mut dyn Driver, group: Group, world: WorldRank, name: u64) -> io::Result<Self> {
+        Ok(Self {
+            slot: Slot::new(driver, group, world, name)?,
+            running: None,
+            waiting: VecDeque::new(),
+            left: false,
+        })
+    }
+}
+
+/// Returns the length of a buffer that needs a key and has none. A driver gives no key when its limits are reached.
+fn keyless(memory: &Memory, lens: Lens) -> Option<usize> {
+    [
+        (lens.output, memory.output_key),
+        (lens.scratch, memory.scratch_key),
+    ]
+    .into_iter()
+    .find_map(|(len, key)| (len > 0 && key.is_none()).then_some(len))
+}
+
+/// Returns the memory of a program's steps, with keys for peers.
+fn memory_of(driver: &mut dyn Driver, lens: Lens, ranges: [LocalRange; 3]) -> Memory {
+    let [input, output, scratch] = ranges;
+    let mut key = |len: usize, range| (len > 0).then(|| driver.expose(range)).flatten();
+    Memory {
+        output_key: key(lens.output, output),
+        scratch_key: key(lens.scratch, scratch),
+        input,
+        output,
+        scratch,
+    }
+}

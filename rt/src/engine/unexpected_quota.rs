@@ -1,0 +1,232 @@
+//! Room for unexpected messages: what peers may send here, and what this rank may send to them.
+//!
+//! Numbers of messages are handled by [`proto::headers`](crate::proto::headers), numbers of bytes by
+//! [`Credits`](crate::proto::channel::Credits).
+
+use super::{
+    Core, Engine,
+    flush::Flushed,
+    message::{Message, Parcel},
+};
+use crate::{
+    group::WorldRank,
+    ops::Life,
+    proto::{
+        header_quota::Front,
+        wire::{self, Blocked, Kind, Limit, OpId, Plain},
+    },
+};
+
+/// Calls at the receiver.
+impl Core {
+    /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
+    /// message must not be stored.
+    pub(super) fn charge(&mut self, rank: WorldRank, parcel: &Parcel<'_>) -> bool {
+        let peer = self.peers.contact(rank);
+        if !peer.granted.store() {
+            return false;
+        }
+        let room = parcel
+            .uninvited()
+            .is_none_or(|bytes| peer.credits.store(bytes));
+        if !room {
+            peer.granted.unstore();
+        }
+        room
+    }
+
+    /// Releases the room of a message that leaves the store. Returns true if the message was charged.
+    pub(super) fn discharge(&mut self, message: &mut Message) -> bool {
+        let charged = std::mem::take(&mut message.charged);
+        if charged {
+            let peer = self.peers.contact(message.envelope.source);
+            peer.granted.unstore();
+            if let Some(bytes) = message.body.parcel().uninvited() {
+                peer.credits.unstore(bytes);
+            }
+        }
+        charged
+    }
+
+    /// Drops a stored offer that is void.
+    pub(super) fn drop_stored(&mut self, mut message: Message) {
+        let source = message.envelope.source;
+        if message.is_sought() {
+            self.seeker.resolved(source);
+        } else if self.discharge(&mut message) {
+            self.leave(source);
+        }
+    }
+
+    /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
+    pub(super) fn refuse_overdraft(&mut self, rank: WorldRank, parcel: &Parcel<'_>) {
+        self.refused += 1;
+        tracing::warn!(
+            rank = rank.0,
+            "dropped a message that this rank was not allowed to send: do all ranks have the same RIPSTOP_UNEXPECTED_*?"
+        );
+        if let Parcel::Offered(offered) = parcel {
+            self.tell(rank, Kind::Taken, offered.sender, wire::REFUSED);
+        }
+    }
+
+    /// Handles a message that has reached its receive or was dropped: the peer may send another one.
+    pub(super) fn leave(&mut self, rank: WorldRank) {
+        let scarce = self.peers.grants().is_scarce();
+        if self.peers.contact(rank).granted.leave() || scarce {
+            self.replenish(rank);
+        }
+    }
+
+    #[cold]
+    pub(super) fn replenish(&mut self, rank: WorldRank) {
+        let (grants, peer) = self.peers.granting(rank);
+        if let Some(limit) = grants.replenish(peer) {
+            self.grant(rank, limit);
+        }
+        self.serve();
+    }
+
+    /// Distributes the free room among the peers that wait for room.
+    pub(super) fn serve(&mut self) {
+        let mut waiting = self.peers.grants().take_waiting();
+        for _ in 0..waiting.len() {
+            if self.peers.grants().free() == 0 {
+                break;
+            }
+            let Some(rank) = waiting.pop_front() else {
+                break;
+            };
+            let (grants, peer) = self.peers.granting(rank);
+            match grants.serve(peer, waiting.len()) {
+                Some(limit) => self.grant(rank, limit),
+                None => waiting.push_back(rank),
+            }
+        }
+        self.peers.grants().put_back(waiting);
+    }
+
+    fn grant(&mut self, rank: WorldRank, limit: u32) {
+        self.seeker.handle_granted(rank);
+        self.unpark(rank); // its messages come in order from now on
+        if self.peers.down(rank).is_none() {
+            self.peers.control(rank, &Limit::new(Kind::Grant, limit));
+        }
+    }
+
+    /// Handles a peer that may not send any more and holds messages back.
+    pub(super) fn handle_blocked(&mut self, rank: WorldRank, header: &Blocked) {
+        let (grants, peer) = self.peers.granting(rank);
+        if let Some(limit) = grants.handle_blocked(rank, peer, header.at, header.held) {
+            return self.grant(rank, limit);
+        }
+        if self.peers.contact(rank).granted.waits() {
+            self.recall();
+            self.serve();
+        }
+        if self.peers.contact(rank).granted.waits() {
+            self.seeker.handle_blocked(rank);
+            self.seek_at(rank, header.tells == 1);
+        }
+    }
+
+    /// Asks all peers to return the room that they do not use, when room becomes scarce. O(peers in contact).
+    fn recall(&mut self) {
+        if !self.peers.grants().has_become_scarce() {
+            return;
+        }
+        let met: Vec<WorldRank> = self.peers.met().collect();
+        for rank in met {
+            let (grants, peer) = self.peers.granting(rank);
+            if grants.recall(peer) {
+                self.peers.control(rank, &Plain::new(Kind::Recall));
+            }
+        }
+    }
+
+    /// Handles a peer that has returned unused room.
+    pub(super) fn handle_limit(&mut self, rank: WorldRank, header: &Limit) {
+        let (grants, peer) = self.peers.granting(rank);
+        let limit = header.messages();
+        if limit.is_some_and(|limit| grants.handle_limit(peer, limit)) {
+            self.serve();
+        } else {
+            self.refused += 1;
+        }
+    }
+}
+
+/// Calls at the sender.
+impl Core {
+    /// Handles a peer that has raised our limit.
+    pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &Limit) {
+        let peer = self.peers.contact(rank);
+        let limit = header.messages();
+        let more = limit.is_some_and(|limit| peer.allowance.handle_grant(limit));
+        if more && !peer.sends.is_empty() {
+            self.peers.mark(rank);
+        }
+    }
+
+    pub(super) fn handle_recall(&mut self, rank: WorldRank) {
+        let first = self.peers.first;
+        let peer = self.peers.contact(rank);
+        let limit = peer.allowance.handle_recall(first);
+        let waits = !peer.sends.is_empty();
+        self.peers.control(rank, &Limit::new(Kind::Limit, limit));
+        if waits {
+            self.peers.mark(rank);
+        }
+    }
+}
+
+impl Engine {
+    /// Sends from the front of the queue, while there is room at the driver and at the peer.
+    pub(super) fn flush_sends(&mut self, rank: WorldRank) -> Flushed {
+        loop {
+            let peer = self.core.peers.contact(rank);
+            let op = match peer.sends.front() {
+                Front::Nothing => return Flushed::All,
+                // The peer will report that the message is matched, or return it.
+                Front::Out(op) if self.core.ops.get(op).is_some() => return Flushed::All,
+                Front::Out(op) | Front::Waiting(op) => op,
+            };
+            if self.is_queued(op) {
+                let peer = self.core.peers.contact(rank);
+                if peer.allowance.is_spent() {
+                    return self.say_blocked(rank);
+                }
+                if !self.start(op, rank) {
+                    return Flushed::Stuck;
+                }
+            }
+            self.core.peers.contact(rank).sends.pop();
+        }
+    }
+
+    fn is_queued(&mut self, op: OpId) -> bool {
+        let slot = self.core.ops.get(op);
+        slot.is_some_and(|slot| matches!(slot.life, Life::Queued))
+    }
+
+    /// Notifies the peer that this rank is blocked, once for each limit. The queue then waits for the peer, not for the driver.
+    fn say_blocked(&mut self, rank: WorldRank) -> Flushed {
+        let peer = self.core.peers.contact(rank);
+        let Some(limit) = peer.allowance.block() else {
+            return Flushed::All;
+        };
+        let line = &mut peer.sends;
+        let held = u32::try_from(line.len()).unwrap_or(u32::MAX);
+        let header = Blocked::new(limit, held, line.block());
+        self.core.peers.control(rank, &header);
+        self.flush_control(rank)
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// Returns the number of unexpected messages in the store.
+    pub(super) fn stored(&self) -> usize {
+        self.peers.stored() + usize::from(self.parked.is_some())
+    }
+}

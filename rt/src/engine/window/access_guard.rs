@@ -1,0 +1,106 @@
+//! Decides which ranks may access an end's memory now.
+//!
+//! The engine asks for operations that come by message. A simulated adapter asks for puts and gets that need no help from this
+//! rank. A real adapter cannot ask, so there the origins alone make sure that they access memory only when they may.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use ripstop_fabric::driver::Doorkeeper;
+
+use super::{epoch_counters::Ledger, locks::Door};
+use crate::{
+    group::WorldRank,
+    sync::{Mutex, lock},
+};
+
+/// Access rules of one end, shared with the adapter, which may ask at any time.
+#[derive(Default)]
+pub(super) struct Entrance(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Counts shared with neighbors to which we may have posted, by world rank.
+    near: BTreeMap<WorldRank, Arc<Ledger>>,
+    door: Door,
+    /// True if every rank may access the memory, unless another rank has locked it exclusively.
+    open: bool,
+}
+
+impl Entrance {
+    /// Returns the handle through which the adapter asks.
+    pub(super) fn keeper(&self) -> Weak<dyn Doorkeeper> {
+        let keeper: Arc<dyn Doorkeeper> = Arc::clone(&self.0) as _;
+        Arc::downgrade(&keeper)
+    }
+
+    /// Adds a neighbor to which we may post from now on.
+    pub(super) fn meet(&self, rank: WorldRank, ledger: &Arc<Ledger>) {
+        lock(&self.0.state).near.insert(rank, Arc::clone(ledger));
+    }
+
+    pub(super) fn set_open(&self, open: bool) {
+        lock(&self.0.state).open = open;
+    }
+
+    /// Runs `deed` on the lock.
+    pub(super) fn at_door<R>(&self, deed: impl FnOnce(&mut Door) -> R) -> R {
+        deed(&mut lock(&self.0.state).door)
+    }
+
+    pub(super) fn lets_in(&self, rank: WorldRank) -> bool {
+        self.0.lets_in(rank)
+    }
+}
+
+impl Doorkeeper for Shared {
+    fn lets_in(&self, rank: WorldRank) -> bool {
+        let state = lock(&self.state);
+        let ledger = state.near.get(&rank);
+        let posted = ledger.is_some_and(|ledger| !ledger.is_completed());
+        !state.door.keeps_out(rank) && (state.open || posted || state.door.is_inside(rank))
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entrance")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Entrance, Ledger, WorldRank};
+    use crate::engine::window::locks::Want;
+
+    #[test]
+    fn a_neighbour_is_let_in_from_when_it_was_posted_to_until_it_has_completed() {
+        let (entrance, ledger) = (Entrance::default(), Arc::new(Ledger::default()));
+        assert!(!entrance.lets_in(WorldRank(3)));
+        entrance.meet(WorldRank(3), &ledger);
+        assert!(!entrance.lets_in(WorldRank(3)));
+        ledger.add_post();
+        assert!(entrance.lets_in(WorldRank(3)) && !entrance.lets_in(WorldRank(4)));
+        ledger.note_completed(1);
+        assert!(!entrance.lets_in(WorldRank(3)));
+    }
+
+    #[test]
+    fn an_open_entrance_lets_everybody_in_unless_somebody_is_alone_inside() {
+        let entrance = Entrance::default();
+        entrance.set_open(true);
+        assert!(entrance.lets_in(WorldRank(1)) && entrance.lets_in(WorldRank(2)));
+        assert!(entrance.at_door(|door| door.knock(WorldRank(2), Want::Exclusive)));
+        assert!(!entrance.lets_in(WorldRank(1)) && entrance.lets_in(WorldRank(2)));
+    }
+}

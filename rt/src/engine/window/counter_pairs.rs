@@ -1,0 +1,369 @@
+//! Counters through which neighbors notify each other of posts and completions.
+//!
+//! A post or a completion is one addition to a word in the neighbor's memory, without a message and without work for its
+//! processor. Notes (messages) are used if the driver has no counters, and until the neighbor has said where its counters are.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use ripstop_fabric::{
+    driver::{Command, Driver, Post, Token},
+    offload::{Counter, Counters, RemoteCounter},
+};
+
+use super::{All, Core, Engine, Wanted, WindowId, epoch_counters::Mapped};
+use crate::{
+    group::WorldRank,
+    proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Kind, Tally},
+};
+
+/// Counters of ours to which one neighbor adds.
+pub(super) struct Ours {
+    pub(super) posted: Counter,
+    pub(super) completed: Counter,
+}
+
+/// Counters of a neighbor to which we add.
+pub(super) struct Theirs {
+    posted: RemoteCounter,
+    completed: RemoteCounter,
+}
+
+/// Reason to wake a neighbor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Posted,
+    Completed,
+}
+
+/// A counter of a neighbor.
+pub(super) struct Remote {
+    key: RemoteCounter,
+    /// The counter as this process maps it, if it can.
+    mapped: Option<Counter>,
+}
+
+/// Counters not used yet. A used counter is never used again, because a peer may still have its key. The memory is freed with the
+/// last window that has counters in it.
+#[derive(Default)]
+pub(super) struct Pool {
+    block: Option<Counters>,
+    used: usize,
+    /// Counters to advance for each one used; the others are left empty.
+    stride: usize,
+}
+
+/// Counters that the driver watches on behalf of waiting futures.
+#[derive(Default)]
+pub(super) struct Watching {
+    windows: BTreeMap<u64, Watch>,
+    /// The same watches, sorted by what is watched.
+    known: BTreeSet<Watch>,
+    serial: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Watch {
+    id: WindowId,
+    what: What,
+    threshold: u64,
+}
+
+/// Name of a counter to watch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    Posted(WorldRank),
+    Completed(WorldRank),
+    /// The fence counter of this round.
+    Gate(usize),
+}
+
+impl Ours {
+    /// Takes two counters for a neighbor, and returns them with their keys.
+    pub(super) fn new(
+        pool: &mut Pool,
+        driver: &mut dyn Driver,
+    ) -> Option<(Self, [RemoteCounter; 2])> {
+        let (posted, first) = pool.take(driver)?;
+        let (completed, second) = pool.take(driver)?;
+        Some((Self { posted, completed }, [first, second]))
+    }
+}
+
+impl Pool {
+    pub(super) const EMPTY: Self = Self {
+        block: None,
+        used: 0,
+        stride: 1,
+    };
+
+    pub(super) fn take(&mut self, driver: &mut dyn Driver) -> Option<(Counter, RemoteCounter)> {
+        if self
+            .block
+            .as_ref()
+            .is_none_or(|block| block.len() <= self.used)
+        {
+            driver.event_counters()?;
+            // Without memory for counters, windows use notes and have no fences.
+            let block = Counters::new(driver, BLOCK).ok()?;
+            self.stride = if driver.mapped_memory().is_some() {
+                APART
+            } else {
+                1
+            };
+            self.block = Some(block);
+            self.used = 0;
+        }
+        let block = self.block.as_ref()?;
+        let nth = self.used;
+        self.used += self.stride;
+        Some((block.at(nth), block.remote().at(nth)?))
+    }
+}
+
+impl Remote {
+    pub(super) fn new(key: RemoteCounter) -> Self {
+        Self { key, mapped: None }
+    }
+}
+
+impl Engine {
+    /// Maps the counters of a neighbor, where the driver can.
+    pub(crate) fn reach_counters(&mut self, id: WindowId, rank: WorldRank) {
+        let Some(near) = self.core.windows.near(id, rank) else {
+            return;
+        };
+        if let Some(gate) = near.gate.as_mut().filter(|gate| gate.mapped.is_none()) {
+            let memory = self.driver.mapped_memory();
+            gate.mapped = memory.and_then(|memory| memory.reach_counter(rank, gate.key));
+        }
+        let Some(theirs) = &near.theirs else { return };
+        let (posted, completed) = (theirs.posted, theirs.completed);
+        let ledger = Arc::clone(&near.ledger);
+        if ledger.theirs().is_some() || self.core.has_to_count(rank) {
+            return;
+        }
+        let Some(memory) = self.driver.mapped_memory() else {
+            return;
+        };
+        let mut reach = |key| memory.reach_counter(rank, key);
+        if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
+            ledger.map(Mapped { posted, completed });
+        }
+    }
+
+    /// Wakes a neighbor that may be asleep, after its counter was added to.
+    pub(crate) fn wake_neighbour(&mut self, id: WindowId, rank: WorldRank, heard: Heard) {
+        let near = self.core.windows.near(id, rank);
+        let Some(theirs) = near.and_then(|near| near.theirs.as_ref()) else {
+            return;
+        };
+        let counter = match heard {
+            Heard::Posted => theirs.posted,
+            Heard::Completed => theirs.completed,
+        };
+        self.core.wanted.push(Wanted::Count {
+            rank,
+            counter,
+            by: 0,
+        });
+        self.flush();
+        self.let_kept_go();
+    }
+
+    /// Posts an addition to a counter of `rank`. Returns false if the driver had no room.
+    pub(in crate::engine) fn count(
+        &mut self,
+        rank: WorldRank,
+        counter: RemoteCounter,
+        by: u64,
+    ) -> bool {
+        let command = Command::Count {
+            to: rank,
+            counter,
+            by,
+        };
+        matches!(self.driver.post(command), Post::Posted)
+    }
+
+    /// Asks the driver to report when a counter reaches `threshold`.
+    pub(super) fn watch(&mut self, id: WindowId, what: What, threshold: u64) {
+        let All { ends, watching, .. } = &mut *self.core.windows;
+        let Some(end) = ends.get(&id) else {
+            return;
+        };
+        let counter = match what {
+            What::Gate(round) => end.fences.as_ref().and_then(|fences| fences.counter(round)),
+            What::Posted(rank) | What::Completed(rank) => {
+                let ours = end.near.get(&rank).and_then(|near| near.ledger.ours());
+                ours.map(|ours| match what {
+                    What::Posted(_) => &ours.posted,
+                    _ => &ours.completed,
+                })
+            }
+        };
+        let (Some(counter), Some(token)) = (
+            counter,
+            watching.add(Watch {
+                id,
+                what,
+                threshold,
+            }),
+        ) else {
+            return;
+        };
+        let command = Command::Watch {
+            counter,
+            threshold,
+            token,
+        };
+        let posted = self.driver.post(command);
+        debug_assert!(matches!(posted, Post::Posted), "a watch needs no room");
+    }
+}
+
+impl Engine {
+    /// Cancels all watches of this window, because no future waits at this end any more.
+    pub(super) fn unwatch(&mut self, id: WindowId) {
+        let watching = &mut self.core.windows.watching;
+        watching.known.retain(|watch| watch.id != id);
+        let watched = &mut watching.windows;
+        for (serial, _) in watched.extract_if(.., |_, watch| watch.id == id) {
+            let token = Token(serial);
+            let posted = self.driver.post(Command::Unwatch { token });
+            debug_assert!(
+                matches!(posted, Post::Posted),
+                "taking a watch back needs no room"
+            );
+        }
+    }
+}
+
+impl Watching {
+    pub(super) const EMPTY: Self = Self {
+        windows: BTreeMap::new(),
+        known: BTreeSet::new(),
+        serial: 0,
+    };
+
+    /// Adds a watch and returns its token, or `None` if the counter is watched already. O(log watches).
+    fn add(&mut self, watch: Watch) -> Option<Token> {
+        if !self.known.insert(watch) {
+            return None;
+        }
+        self.serial += 1;
+        self.windows.insert(self.serial, watch);
+        Some(Token(self.serial))
+    }
+}
+
+impl Core {
+    /// Handles the driver's report that a watched counter has reached its threshold.
+    pub(in crate::engine) fn window_reached(&mut self, token: Token) {
+        let watching = &mut self.windows.watching;
+        if let Some(watch) = watching.windows.remove(&token.0) {
+            watching.known.remove(&watch);
+            self.stir_window(watch.id);
+        }
+    }
+
+    /// Notifies the origin that we have opened our end to it once more.
+    pub(super) fn tell_posted(&mut self, id: WindowId, origin: WorldRank) {
+        let Some(near) = self.windows.near(id, origin) else {
+            return;
+        };
+        let counter = near.theirs.as_ref().map(|theirs| theirs.posted);
+        let mapped = near.ledger.theirs().map(|theirs| &theirs.posted);
+        match counter {
+            Some(counter) => add_one(counter, mapped, origin, &mut self.wanted),
+            None => {
+                let note = id.note(Kind::Note, COUNT_POSTED, near.ledger.posts());
+                self.peers.control(origin, &note);
+            }
+        }
+    }
+
+    /// Notifies the target that we have completed our access.
+    pub(super) fn tell_completed(&mut self, id: WindowId, target: WorldRank) {
+        let Some(near) = self.windows.near(id, target) else {
+            return;
+        };
+        let counter = near.theirs.as_ref().map(|theirs| theirs.completed);
+        let mapped = near.ledger.theirs().map(|theirs| &theirs.completed);
+        match counter {
+            Some(counter) => add_one(counter, mapped, target, &mut self.wanted),
+            None => {
+                let note = id.note(Kind::Note, COUNT_COMPLETED, near.ledger.starts());
+                self.peers.control(target, &note);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn handle_tally(&mut self, rank: WorldRank, header: &Tally) {
+        let id = WindowId {
+            context: header.ctx,
+            sequence: header.tag,
+        };
+        if let Some(near) = self.near_of(id, rank) {
+            near.theirs.get_or_insert(Theirs {
+                posted: header.first,
+                completed: header.second,
+            });
+        }
+    }
+}
+
+/// Adds one to a neighbor's counter to which only this rank adds.
+fn add_one(
+    counter: RemoteCounter,
+    mapped: Option<&Counter>,
+    rank: WorldRank,
+    wanted: &mut Vec<Wanted>,
+) {
+    let by = match mapped.map(Counter::step) {
+        Some(false) => return,
+        Some(true) => 0, // added already; a count of 0 only wakes the owner
+        None => 1,
+    };
+    wanted.push(Wanted::Count { rank, counter, by });
+}
+
+impl Core {
+    /// Returns true if additions to counters of this rank still wait for the driver. Its counters are not mapped until then,
+    /// because the addition of a thread that meets one of the driver's could be lost.
+    fn has_to_count(&self, rank: WorldRank) -> bool {
+        let counts = |wanted: &Wanted| matches!(wanted, Wanted::Count { rank: to, by, .. } if *to == rank && *by > 0);
+        self.wanted.iter().any(counts)
+    }
+}
+
+impl Remote {
+    /// Adds to the counter, directly if it is mapped and by a driver command otherwise.
+    pub(super) fn add(&self, by: u64, rank: WorldRank, wanted: &mut Vec<Wanted>) {
+        let by = match &self.mapped {
+            Some(counter) if !counter.add(by) => return,
+            Some(_) => 0, // added already; a count of 0 only wakes the owner
+            None => by,
+        };
+        wanted.push(Wanted::Count {
+            rank,
+            counter: self.key,
+            by,
+        });
+    }
+}
+
+/// Counters allocated at a time: one page.
+const BLOCK: usize = 128;
+
+/// Distance in counters between two used ones where neighbors map them, so that each has a cache line for itself.
+///
+/// Otherwise a rank that prefetches the line of its counter would take away the line of another rank's counter. Adapters
+/// prefetch nothing, so their counters are dense.
+const APART: usize = LINE_LEN / CELL_LEN;
+/// Length of a cache line in bytes.
+const LINE_LEN: usize = 64;
+/// Length of a counter in bytes.
+const CELL_LEN: usize = 32;

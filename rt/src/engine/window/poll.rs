@@ -1,0 +1,203 @@
+//! State of windows that futures poll, and the counters that the driver watches on their behalf.
+
+use std::task::Waker;
+
+use ripstop_fabric::driver::Down;
+
+use super::{All, Core, Engine, Listening, WindowId, counter_pairs::What};
+use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind, group::WorldRank};
+
+/// Watches that the driver keeps for waiting futures.
+impl Engine {
+    /// Watches the completion counters of the origins that have not completed yet.
+    pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[WorldRank]) {
+        for &origin in origins {
+            let near = self.core.windows.near(id, origin);
+            if let Some(near) = near.filter(|near| !near.ledger.is_completed()) {
+                let left = near.ledger.posts() - near.ledger.noted_completed();
+                self.watch(id, What::Completed(origin), left);
+            }
+        }
+    }
+
+    /// Watches the post counters of the targets that have not posted yet.
+    pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[WorldRank]) {
+        for &target in targets {
+            let near = self.core.windows.near(id, target);
+            if let Some(near) = near.filter(|near| !near.ledger.is_posted()) {
+                let next = near.ledger.starts() + 1 - near.ledger.noted_posted();
+                self.watch(id, What::Posted(target), next);
+            }
+        }
+    }
+}
+
+/// Queries of futures. `None` means that the future must wait.
+impl Core {
+    /// Returns how this access to a target ended, or `None` while it is in progress.
+    pub(crate) fn has_ended(
+        &mut self,
+        id: WindowId,
+        target: WorldRank,
+        access: u64,
+    ) -> Option<Result<(), ErrorKind>> {
+        let (down, ended) = (self.peers.down(target), self.ended);
+        let near = self.windows.near(id, target)?;
+        match down {
+            _ if !near.ledger.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
+            // A target that was notified of the end may exit normally.
+            Some(Down::Finished) if !near.untold => Some(Ok(())),
+            Some(down) => Some(Err(down_kind(target, down))),
+            None => Some(Ok(())),
+        }
+    }
+
+    /// Returns `Ok` once the origin has completed all accesses for which we have opened our end.
+    pub(crate) fn has_completed(
+        &mut self,
+        id: WindowId,
+        origin: WorldRank,
+    ) -> Option<Result<(), ErrorKind>> {
+        let (down, ended) = (self.peers.down(origin), self.ended);
+        let near = self.windows.near(id, origin)?;
+        if near.ledger.is_completed() {
+            return Some(Ok(()));
+        }
+        let why = match down {
+            _ if near.completes_no_more() => ErrorKind::NoWindow {
+                window: id.sequence,
+            },
+            Some(down) => down_kind(origin, down),
+            None if ended => ErrorKind::Closed,
+            None => return None,
+        };
+        Some(Err(why))
+    }
+
+    /// Returns `Ok` once all of these ranks have introduced their ends.
+    pub(crate) fn have_come(
+        &mut self,
+        id: WindowId,
+        ranks: &[WorldRank],
+    ) -> Option<Result<(), (WorldRank, ErrorKind)>> {
+        for &rank in ranks {
+            let (down, ended) = (self.peers.down(rank), self.ended);
+            let near = self.windows.near(id, rank)?;
+            let why = match down {
+                _ if near.far.is_some() => continue,
+                _ if near.gone => ErrorKind::NoWindow {
+                    window: id.sequence,
+                },
+                Some(down) => down_kind(rank, down),
+                None if ended => ErrorKind::Closed,
+                None => return None,
+            };
+            return Some(Err((rank, why)));
+        }
+        Some(Ok(()))
+    }
+
+    /// Returns the error for data stored to a rank that has failed, or `None` if it has not.
+    pub(crate) fn lost_stores_of(&self, rank: WorldRank) -> Option<ErrorKind> {
+        let down = self.peers.down(rank);
+        let failed = down.filter(|down| *down == Down::Failed);
+        failed.map(|down| down_kind(rank, down))
+    }
+
+    /// Returns true if none of our operations is in flight on the memory of this rank.
+    pub(crate) fn is_quiet(&mut self, id: WindowId, rank: WorldRank) -> bool {
+        let near = self.windows.near(id, rank);
+        near.is_none_or(|near| near.ledger.is_quiet())
+    }
+
+    /// Returns true if none of our operations is in flight on the memory of any rank.
+    pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
+        let end = self.windows.ends.get(&id);
+        end.is_none_or(|end| end.near.values().all(|near| near.ledger.is_quiet()))
+    }
+
+    /// Gives up on an origin that will not come any more, so that it does not hold up the next epoch.
+    pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: WorldRank) {
+        if let Some(near) = self.windows.near(id, origin) {
+            near.ledger.give_up();
+        }
+    }
+
+    /// Registers a waker to be called when anything about this window changes.
+    pub(crate) fn remember_window(&mut self, id: WindowId, place: &mut Listening, waker: &Waker) {
+        self.waits = true;
+        let All { ends, listened, .. } = &mut *self.windows;
+        let Some(end) = ends.get_mut(&id) else {
+            return;
+        };
+        let number = *place.0.get_or_insert_with(|| {
+            *listened += 1;
+            *listened
+        });
+        let known = end.listeners.get(&number);
+        if known.is_none_or(|known| !known.will_wake(waker)) {
+            let before = end.listeners.insert(number, waker.clone());
+            self.let_go(before);
+        }
+    }
+
+    /// Removes the waker of a future that no longer waits.
+    pub(crate) fn forget_listener(&mut self, id: WindowId, place: &mut Listening) {
+        let end = self.windows.ends.get_mut(&id);
+        if let (Some(end), Some(number)) = (end, place.0.take()) {
+            let waker = end.listeners.remove(&number);
+            self.let_go(waker);
+        }
+    }
+
+    /// Counts one more future that waits for this target to post.
+    pub(crate) fn want_target(&mut self, id: WindowId, target: WorldRank) {
+        if let Some(near) = self.windows.near(id, target) {
+            near.wanted += 1;
+        }
+    }
+
+    /// Counts one less of these futures.
+    pub(crate) fn unwant_target(&mut self, id: WindowId, target: WorldRank) {
+        if let Some(near) = self.windows.near(id, target) {
+            near.wanted = near.wanted.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn may_start(&mut self, id: WindowId, target: WorldRank) -> Result<bool, ErrorKind> {
+        let (down, ended) = (self.peers.down(target), self.ended);
+        let Some(end) = self.windows.ends.get_mut(&id) else {
+            return Err(ErrorKind::Closed);
+        };
+        let sig = end.sig;
+        let near = end.near(target);
+        if ended {
+            return Err(ErrorKind::Closed);
+        }
+        if near.ledger.is_accessing() {
+            return Err(ErrorKind::Epoch(format!(
+                "an access to rank {target} of the world by window {} is under way: complete it first",
+                id.sequence
+            )));
+        }
+        let known = near.far.as_ref().filter(|_| near.ledger.is_posted());
+        match (known, down) {
+            (Some(far), _) if far.sig != sig.0 => Err(ErrorKind::TypeMismatch {
+                sent: TypeSig(far.sig),
+                expected: sig,
+            }),
+            (Some(_), _) => Ok(true),
+            (None, _) if near.posts_no_more() => Err(ErrorKind::NoWindow {
+                window: id.sequence,
+            }),
+            (None, Some(down)) => Err(down_kind(target, down)),
+            (None, None) => Ok(false),
+        }
+    }
+
+    /// Returns true if this rank could still store to the memory of other ranks.
+    pub(in crate::engine) fn may_store(&self) -> bool {
+        let is_up = |rank| self.peers.down(rank).is_none();
+        self.windows.may_store(is_up)
+    }
+}
